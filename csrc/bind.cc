@@ -1,0 +1,174 @@
+// What Python may see of the core: torch_tpu._core.
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/Generator.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "device/generator.h"
+#include "device/hooks.h"
+#include "device/storage.h"
+#include "dispatch/executable_handle.h"
+#include "dispatch/internal.h"
+#include "dispatch/register.h"
+
+namespace py = pybind11;
+
+namespace torch_tpu {
+
+namespace {
+
+std::shared_ptr<void> hold(py::object object) {
+  if (object.is_none()) return nullptr;
+  return {object.release().ptr(), [](void* pointer) {
+            py::gil_scoped_acquire gil;
+            Py_DECREF(static_cast<PyObject*>(pointer));
+          }};
+}
+
+pjrt::Option to_option(const py::handle& value) {
+  if (py::isinstance<py::bool_>(value)) return value.cast<bool>();
+  if (py::isinstance<py::int_>(value)) return value.cast<int64_t>();
+  if (py::isinstance<py::float_>(value)) return value.cast<double>();
+  return value.cast<std::string>();
+}
+
+// `choose` is a Python callable returning (plugin path, {option: value}).
+void set_plugin_chooser(py::function choose) {
+  auto held = hold(choose);
+  Runtime::set_chooser([held] {
+    py::gil_scoped_acquire gil;
+    std::map<std::string, pjrt::Option> options;
+    try {
+      auto chosen = py::reinterpret_borrow<py::function>(static_cast<PyObject*>(held.get()))();
+      auto fields = chosen.cast<std::pair<std::string, py::dict>>();
+      for (const auto& [name, value] : fields.second) {
+        options[name.cast<std::string>()] = to_option(value);
+      }
+      return std::make_pair(fields.first, options);
+    } catch (py::error_already_set& error) {
+      error.restore();
+      python_error wrapped;
+      wrapped.persist();
+      throw wrapped;
+    }
+  });
+}
+
+template <class Body>
+auto without_gil(Body&& body) {
+  py::gil_scoped_release released;
+  return body();
+}
+
+Runtime& runtime() {
+  return *without_gil([] { return &Runtime::get(); });
+}
+
+py::dict device_info(int device) {
+  auto& client = runtime().client();
+  const auto& info = client.device_info(checked_device(device));
+  py::dict result;
+  result["id"] = info.id;
+  result["kind"] = info.kind;
+  result["platform"] = client.platform();
+  result["platform_version"] = client.platform_version();
+  result["total_memory"] = client.memory(checked_device(device)).limit;
+  return result;
+}
+
+py::dict memory_stats(int device) {
+  const auto& memory = runtime().client().memory(checked_device(device));
+  py::dict result;
+  result["allocated"] = memory.allocated.load();
+  result["peak"] = memory.peak.load();
+  result["reserved"] = memory.allocated.load();
+  result["limit"] = memory.limit;
+  result["allocations"] = memory.allocations.load();
+  result["frees"] = memory.frees.load();
+  return result;
+}
+
+std::unique_ptr<ExecutableHandle> compile(const std::string& code, const std::string& options) {
+  auto& client = runtime().client();
+  auto handle = std::make_unique<ExecutableHandle>();
+  handle->executable = without_gil([&] {
+    return guarded("compilation", [&] {
+      return std::shared_ptr<pjrt::Executable>(client.compile(code, options));
+    });
+  });
+  return handle;
+}
+
+std::vector<std::string> register_operator(const py::dict& rule) {
+  RuleOptions options;
+  options.functional = rule["name"].cast<std::string>();
+  options.runtime = rule["runtime"].cast<std::vector<std::string>>();
+  options.fixed = rule["static"].cast<std::vector<std::string>>();
+  options.specialized = rule["specialize"].cast<std::map<std::string, std::vector<double>>>();
+  options.writes = rule["writes"].cast<std::vector<std::string>>();
+  options.host = rule["host"].cast<std::vector<std::string>>();
+  options.inplace = rule["inplace"].cast<std::string>();
+  options.overwrites = rule["overwrites"].cast<bool>();
+  options.random = rule["random"].cast<bool>();
+  options.matmul = rule["matmul"].cast<bool>();
+  options.procedure = hold(rule["procedure"]);
+  options.masked = hold(rule["masked"]);
+  return register_rule(options);
+}
+
+py::object default_generator_object(int device) {
+  return py::reinterpret_steal<py::object>(
+      THPGenerator_initDefaultGenerator(default_generator(device)));
+}
+
+void bind_runtime(py::module_& m) {
+  m.def("set_plugin_chooser", &set_plugin_chooser);
+  m.def("initialize", [] { runtime(); });
+  m.def("is_initialized", &Runtime::running);
+  m.def("device_count", [] { return runtime().device_count(); });
+  m.def("current_device", &current_device);
+  m.def("set_device", [](int device) { without_gil([&] { set_current_device(device); }); });
+  m.def("exchange_device", [](int device) {
+    int previous = current_device();
+    if (device >= 0) without_gil([&] { set_current_device(device); });
+    return previous;
+  });
+  m.def("synchronize", [](int device) {
+    without_gil([&] { synchronize(checked_device(device)); });
+  });
+  m.def("device_info", &device_info);
+  m.def("memory_stats", &memory_stats);
+  m.def("reset_peak_memory", [](int device) {
+    auto& memory = runtime().client().memory(checked_device(device));
+    memory.peak.store(memory.allocated.load());
+  });
+  m.def("reset_accumulated_memory", [](int device) {
+    auto& memory = runtime().client().memory(checked_device(device));
+    memory.allocations.store(memory.allocations.load() - memory.frees.load());
+    memory.frees.store(0);
+  });
+  m.def("default_generator", &default_generator_object);
+}
+
+void bind_programs(py::module_& m) {
+  py::class_<ExecutableHandle>(m, "Executable")
+      .def("serialize", [](const ExecutableHandle& handle) {
+        return py::bytes(guarded("serialisation", [&] { return handle.executable->serialize(); }));
+      });
+  m.def("compile", &compile, py::arg("code"), py::arg("options"));
+  m.def("compile_count", [] {
+    return Runtime::running() ? Runtime::get().client().compile_count() : int64_t{0};
+  });
+  m.def("clear_caches", &clear_caches);
+  m.def("register_operator", &register_operator);
+}
+
+}  // namespace
+
+}  // namespace torch_tpu
+
+PYBIND11_MODULE(_core, m) {
+  torch_tpu::register_hooks();
+  torch_tpu::bind_runtime(m);
+  torch_tpu::bind_programs(m);
+}

@@ -1,0 +1,159 @@
+// Cells: allocation of addresses, the list of live cells, wrapping arrays as tensors. See storage.h.
+#include "storage.h"
+
+#include <ATen/EmptyTensor.h>
+#include <sys/mman.h>
+
+#include <bit>
+
+namespace torch_tpu {
+
+namespace {
+
+// Hands out ranges of one large reservation that is never mapped. Ranges are powers of two of at
+// least 64 bytes, kept in free lists by size.
+class AddressSpace {
+ public:
+  AddressSpace() {
+    for (size_t bits = 46; bits >= 40; --bits) {
+      void* base = mmap(nullptr, size_t{1} << bits, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (base != MAP_FAILED) {
+        next_ = static_cast<char*>(base);
+        end_ = next_ + (size_t{1} << bits);
+        return;
+      }
+    }
+    TORCH_CHECK(false, "cannot reserve address space for tpu storages");
+  }
+
+  char* take(int size_class) {
+    std::lock_guard guard(lock_);
+    auto& list = free_[size_class];
+    if (!list.empty()) {
+      char* address = list.back();
+      list.pop_back();
+      return address;
+    }
+    size_t size = size_t{1} << size_class;
+    TORCH_CHECK_WITH(OutOfMemoryError, static_cast<size_t>(end_ - next_) >= size,
+                     "tpu address space exhausted");
+    char* address = next_;
+    next_ += size;
+    return address;
+  }
+
+  void give(char* address, int size_class) {
+    std::lock_guard guard(lock_);
+    free_[size_class].push_back(address);
+  }
+
+  static int class_of(size_t nbytes) { return std::max(6, static_cast<int>(std::bit_width(nbytes - 1))); }
+
+ private:
+  SpinLock lock_;
+  char* next_ = nullptr;
+  char* end_ = nullptr;
+  std::array<std::vector<char*>, 64> free_;
+};
+
+AddressSpace& addresses() {
+  static auto* space = new AddressSpace;
+  return *space;
+}
+
+// Live cells of one device: an intrusive list, for synchronisation and memory reports.
+struct LiveCells {
+  SpinLock lock;
+  Cell head;
+  LiveCells() { head.previous = head.next = &head; }
+};
+
+constexpr int kMaxDevices = 256;
+
+LiveCells& live_cells(int device) {
+  static auto* lists = new std::array<LiveCells, kMaxDevices>;
+  return (*lists)[device];
+}
+
+void delete_cell(void* context) {
+  auto* cell = static_cast<Cell*>(context);
+  {
+    LiveCells& live = live_cells(cell->device);
+    std::lock_guard guard(live.lock);
+    cell->previous->next = cell->next;
+    cell->next->previous = cell->previous;
+  }
+  if (cell->address != nullptr) addresses().give(cell->address, cell->size_class);
+  delete cell;
+}
+
+}  // namespace
+
+c10::DataPtr make_cell(size_t nbytes, int device) {
+  Runtime& runtime = Runtime::get();
+  int64_t limit = runtime.client().memory(device).limit;
+  TORCH_CHECK_WITH(OutOfMemoryError, nbytes <= static_cast<size_t>(limit),
+                   "tpu out of memory: tried to allocate ", nbytes, " bytes on tpu:", device,
+                   ", which has ", limit, " bytes in all");
+  auto* cell = new Cell;
+  cell->device = device;
+  if (nbytes > 0) {
+    cell->size_class = AddressSpace::class_of(nbytes);
+    cell->address = addresses().take(cell->size_class);
+  }
+  LiveCells& live = live_cells(device);
+  {
+    std::lock_guard guard(live.lock);
+    cell->next = live.head.next;
+    cell->previous = &live.head;
+    live.head.next->previous = cell;
+    live.head.next = cell;
+  }
+  return {cell->address, cell, &delete_cell,
+          c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device))};
+}
+
+at::Tensor wrap(pjrt::BufferRef array, c10::ScalarType dtype, c10::ArrayRef<int64_t> dims,
+                c10::ArrayRef<int64_t> sizes, c10::ArrayRef<int64_t> strides, int64_t nbytes,
+                int device) {
+  c10::DataPtr data = make_cell(nbytes, device);
+  auto* cell = static_cast<Cell*>(data.get_context());
+  cell->buffer = std::move(array);
+  cell->dtype = dtype;
+  cell->dims.assign(dims.begin(), dims.end());
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes,
+                                                       std::move(data), device_allocator(), true);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+void for_each_cell(int device, const std::function<void(Cell&)>& visit) {
+  LiveCells& live = live_cells(device);
+  std::lock_guard guard(live.lock);
+  for (Cell* cell = live.head.next; cell != &live.head; cell = cell->next) visit(*cell);
+}
+
+std::vector<pjrt::BufferRef> pending_arrays(int device) {
+  std::vector<pjrt::BufferRef> held;
+  for_each_cell(device, [&](Cell& cell) {
+    if (auto array = cell.array()) held.push_back(std::move(array));
+  });
+  std::vector<pjrt::BufferRef> pending;
+  for (auto& array : held) {
+    if (!array->ready()) pending.push_back(std::move(array));
+  }
+  return pending;
+}
+
+void synchronize(int device) {
+  if (!Runtime::running()) return;
+  for (auto& array : pending_arrays(device)) {
+    guarded("synchronize", [&] { array->await(); });
+  }
+}
+
+}  // namespace torch_tpu

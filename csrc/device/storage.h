@@ -1,0 +1,79 @@
+// What stands behind a tpu tensor's storage: a cell holding one device array that can be replaced.
+//
+// A `Cell` is the context of the storage's DataPtr, so ordinary StorageImpl/TensorImpl objects carry
+// it. The array covers the whole storage: product(dims) * itemsize(dtype) == storage nbytes. A cell
+// without an array is uninitialised; its first full write gives it dtype and dims. `address` is a
+// unique reserved (never mapped) address range, so that data_ptr() identifies storages and pointer
+// arithmetic on it is valid, while dereferencing it faults.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/SmallVector.h>
+
+#include <functional>
+
+#include "allocator.h"
+#include "dtype.h"
+#include "runtime.h"
+
+namespace torch_tpu {
+
+using Dims = c10::SmallVector<int64_t, 6>;
+
+struct Cell {
+  mutable SpinLock lock;
+  pjrt::BufferRef buffer;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  Dims dims;
+  int device = 0;
+  int size_class = -1;
+  char* address = nullptr;
+  Cell* previous = nullptr;
+  Cell* next = nullptr;
+
+  pjrt::BufferRef array() const {
+    std::lock_guard guard(lock);
+    return buffer;
+  }
+  // Replaces the array; every alias of the storage sees it.
+  void replace(pjrt::BufferRef array, c10::ScalarType type, c10::ArrayRef<int64_t> shape) {
+    std::lock_guard guard(lock);
+    std::swap(buffer, array);  // the old one is freed after the lock is released
+    dtype = type;
+    if (c10::ArrayRef<int64_t>(dims) != shape) dims.assign(shape.begin(), shape.end());
+  }
+};
+
+// A new uninitialised cell for `nbytes`, as a DataPtr that owns it. Throws OutOfMemoryError if
+// `nbytes` is more than the device has.
+c10::DataPtr make_cell(size_t nbytes, int device);
+
+inline Cell* cell_of(const c10::StorageImpl* storage) {
+  return static_cast<Cell*>(storage->data_ptr().get_context());
+}
+inline Cell* cell_of(const at::TensorBase& tensor) {
+  return cell_of(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+}
+
+// A new tensor over a fresh cell holding `array`, whose dims are `dims`.
+at::Tensor wrap(pjrt::BufferRef array, c10::ScalarType dtype, c10::ArrayRef<int64_t> dims,
+                c10::ArrayRef<int64_t> sizes, c10::ArrayRef<int64_t> strides, int64_t nbytes,
+                int device);
+
+// Whether `tensor` is its whole storage in row-major order.
+inline bool covers_storage(const at::TensorBase& tensor) {
+  const auto* impl = tensor.unsafeGetTensorImpl();
+  return impl->is_contiguous() && impl->storage_offset() == 0 &&
+         static_cast<size_t>(impl->numel()) * impl->itemsize() ==
+             impl->unsafe_storage().nbytes();
+}
+
+// Calls `visit` on every live cell of `device`. Cells cannot die meanwhile.
+void for_each_cell(int device, const std::function<void(Cell&)>& visit);
+// The arrays of `device` that are not known to be computed yet.
+std::vector<pjrt::BufferRef> pending_arrays(int device);
+// Waits for all work on `device`.
+void synchronize(int device);
+
+}  // namespace torch_tpu

@@ -1,0 +1,73 @@
+// The kernel behind every operator: what the core knows of an overload, and the call itself.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include "entry.h"
+
+namespace torch_tpu {
+
+// How one argument takes part in a call.
+enum class Role : uint8_t {
+  kRead,         // Tensor, Tensor?, Tensor[] or Tensor?[]: contents are operands
+  kOverwritten,  // Tensor the operator writes without reading (`fill_`)
+  kOut,          // Tensor or Tensor[] given as out=
+  kNumber,       // Scalar, float or int passed at run time
+  kStatic,       // anything that is part of the key by value
+  kGenerator,    // random generator
+};
+
+struct ArgumentSpec {
+  Role role = Role::kStatic;
+  bool host = false;                // may be a CPU tensor of any shape
+  std::vector<double> specialized;  // run-time numbers that are static after all
+};
+
+// Where the results of a call go, by the overload's schema.
+enum class Variant : uint8_t { kFunctional, kInplace, kOut };
+
+struct OpKernel {
+  explicit OpKernel(c10::OperatorHandle handle) : op(std::move(handle)) {}
+
+  c10::OperatorHandle op;
+  std::string name;        // this overload
+  std::string functional;  // the overload whose rule serves it
+  Variant variant = Variant::kFunctional;
+  std::vector<ArgumentSpec> arguments;
+  std::vector<int32_t> targets;  // arguments that results are written to, after new results
+  size_t new_results = 0;        // results that become new tensors
+  bool random = false;
+  bool matmul = false;            // the key includes the float32 matmul precision
+  std::shared_ptr<void> python;   // a Python callable that runs every call
+  std::shared_ptr<void> masked;   // one that runs calls whose `host` arguments include a mask
+  Cache cache;
+
+  void call(torch::jit::Stack* stack);
+};
+
+// The kernel that serves `op` although no rule was registered for it: decomposition or CPU fallback.
+OpKernel& fallback_kernel(const c10::OperatorHandle& op);
+
+// Moves CPU index tensors to the device, finds the device of the call, builds key and operands.
+struct CallState {
+  int device = -1;
+  Key key;
+  Operands operands;
+
+  CallState(OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments);
+
+ private:
+  void add(const OpKernel& kernel, const ArgumentSpec& spec, const c10::IValue& value);
+  void add_tensor(const OpKernel& kernel, const at::Tensor& tensor);
+  void add_view(const at::Tensor& tensor, c10::ArrayRef<int64_t> dims);
+  void add_number(const ArgumentSpec& spec, const c10::IValue& value);
+  void add_target(Role role, const at::Tensor& tensor);
+  void add_static(const c10::IValue& value);
+};
+
+// How a tensor argument takes part in a call.
+enum class TensorKind { kUndefined, kEmpty, kHostScalar, kDevice };
+TensorKind kind_of(const at::Tensor& tensor);
+
+}  // namespace torch_tpu

@@ -1,0 +1,87 @@
+// What the cache holds for a key: the program, which operands it takes, what its results are.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "key.h"
+
+namespace torch_tpu {
+
+struct OutputSpec {
+  bool defined = true;  // false: the operator returns an undefined tensor here
+  bool computed = true;  // false: an empty tensor, not an output of the program
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  Dims sizes;
+  Dims strides;
+  Dims dims;  // of the array: `sizes` in the order of the strides
+  int64_t nbytes = 0;
+};
+
+struct Donation {
+  int32_t argument;  // position among the program's arguments
+  int32_t output;    // index into Entry::outputs that takes over its memory
+};
+
+constexpr int32_t kConstantGroup = -2;
+
+struct Entry {
+  std::vector<int64_t> key;
+  std::shared_ptr<pjrt::Executable> program;  // null: nothing to run
+  std::vector<int32_t> operands;              // argument i of the program is operands[i] of the call
+  std::vector<Donation> donations;
+  std::vector<OutputSpec> outputs;
+  std::vector<int64_t> output_bytes;  // of the computed outputs, in order
+  std::vector<int32_t> groups;        // per result: -1 for a tensor, n for a list of n, or:
+  std::vector<int64_t> constants;     // integer results (kConstantGroup), in order
+  std::shared_ptr<void> python;       // when set, a Python callable that runs the call instead
+};
+
+// key → entry. Entries live as long as the process, so pointers to them stay valid.
+class Cache {
+ public:
+  const Entry* find(const Key& key) const {
+    const Entry* recent = recent_.load(std::memory_order_acquire);
+    if (recent != nullptr && key.words() == c10::ArrayRef<int64_t>(recent->key)) return recent;
+    std::shared_lock guard(mutex_);
+    auto [first, last] = entries_.equal_range(key.hash());
+    for (auto it = first; it != last; ++it) {
+      if (key.words() == c10::ArrayRef<int64_t>(it->second->key)) {
+        recent_.store(it->second.get(), std::memory_order_release);
+        return it->second.get();
+      }
+    }
+    return nullptr;
+  }
+  const Entry* insert(const Key& key, std::unique_ptr<Entry> entry) {
+    entry->key.assign(key.words().begin(), key.words().end());
+    std::unique_lock guard(mutex_);
+    auto it = entries_.emplace(key.hash(), std::move(entry));
+    return it->second.get();
+  }
+  size_t size() const {
+    std::shared_lock guard(mutex_);
+    return entries_.size();
+  }
+  void clear() {
+    std::unique_lock guard(mutex_);
+    recent_.store(nullptr);
+    for (auto& [hash, entry] : entries_) retired_.push_back(std::move(entry));
+    entries_.clear();
+  }
+
+ private:
+  mutable std::atomic<const Entry*> recent_{nullptr};
+  mutable std::shared_mutex mutex_;
+  std::unordered_multimap<uint64_t, std::unique_ptr<Entry>> entries_;
+  std::vector<std::unique_ptr<Entry>> retired_;  // other threads may still be running them
+};
+
+// Runs the program of `entry`; `results` receives its computed outputs in order. `may_donate(output)`
+// says whether the array that the output replaces is referenced by nothing but this call.
+void run_entry(const Entry& entry, Operands& operands, int device,
+               c10::SmallVectorImpl<pjrt::BufferRef>& results, bool may_donate);
+
+}  // namespace torch_tpu

@@ -1,0 +1,295 @@
+// Calls into Python on a miss: describes the arguments, receives the entry. See miss.h.
+//
+// Takes the GIL here and nowhere else on the way of an operator.
+#include "miss.h"
+
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/DynamicTypes.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <condition_variable>
+#include <map>
+#include <thread>
+
+#include "call.h"
+#include "executable_handle.h"
+#include "internal.h"
+
+namespace py = pybind11;
+
+namespace torch_tpu {
+
+namespace {
+
+// Keys being built, by cache and hash. A collision only makes a thread wait longer.
+struct Building {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::pair<const Cache*, uint64_t>, std::thread::id> owners;
+};
+
+Building& building() {
+  static auto* instance = new Building;
+  return *instance;
+}
+
+// Python exceptions travel through C++ as python_error, which autograd threads and the bindings know.
+template <class Body>
+auto with_python(Body&& body) {
+  py::gil_scoped_acquire gil;
+  try {
+    return body();
+  } catch (py::error_already_set& error) {
+    error.restore();
+    python_error wrapped;
+    wrapped.persist();
+    throw wrapped;
+  }
+}
+
+py::object dtype_object(c10::ScalarType dtype) {
+  return py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(torch::getTHPDtype(dtype)));
+}
+
+c10::ScalarType to_dtype(const py::handle& object) {
+  TORCH_CHECK(THPDtype_Check(object.ptr()), "an entry needs a torch.dtype");
+  return reinterpret_cast<THPDtype*>(object.ptr())->scalar_type;
+}
+
+py::tuple to_tuple(c10::ArrayRef<int64_t> values) {
+  py::tuple result(values.size());
+  for (size_t i = 0; i < values.size(); ++i) result[i] = py::int_(values[i]);
+  return result;
+}
+
+Dims to_dims(const py::handle& object) {
+  Dims dims;
+  for (const auto& item : py::reinterpret_borrow<py::sequence>(object)) {
+    dims.push_back(item.cast<int64_t>());
+  }
+  return dims;
+}
+
+py::object describe_tensor(const at::Tensor& tensor) {
+  switch (kind_of(tensor)) {
+    case TensorKind::kUndefined:
+      return py::none();
+    case TensorKind::kEmpty:
+      return py::make_tuple("empty", dtype_object(tensor.scalar_type()), to_tuple(tensor.sizes()),
+                            to_tuple(tensor.strides()));
+    case TensorKind::kHostScalar:
+      return py::make_tuple("scalar", dtype_object(tensor.scalar_type()),
+                            tensor.unsafeGetTensorImpl()->is_wrapped_number(),
+                            py::cast(tensor));
+    case TensorKind::kDevice:
+      break;
+  }
+  Dims dims;
+  readable_array(tensor, &dims);
+  py::object plan = py::none();
+  if (!covers_storage(tensor)) {
+    ViewPlan view = plan_view(dims, tensor.sizes(), tensor.strides(), tensor.storage_offset());
+    plan = py::make_tuple(static_cast<int64_t>(view.kind), to_tuple(view.dims), to_tuple(view.counts),
+                          to_tuple(view.steps), to_tuple(view.places),
+                          static_cast<int64_t>(view.starts.size()));
+  }
+  return py::make_tuple("tensor", dtype_object(tensor.scalar_type()), to_tuple(tensor.sizes()),
+                        to_tuple(tensor.strides()), to_tuple(dims), plan, tensor.is_conj(),
+                        tensor.is_neg());
+}
+
+py::object describe_target(const at::Tensor& tensor) {
+  if (!tensor.defined()) return py::none();
+  return py::make_tuple("target", dtype_object(tensor.scalar_type()), to_tuple(tensor.sizes()),
+                        to_tuple(tensor.strides()));
+}
+
+template <class One>
+py::object describe_tensors(const c10::IValue& value, One&& one) {
+  if (value.isNone()) return py::none();
+  if (value.isTensor()) return one(value.toTensor());
+  py::list list;
+  if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) list.append(one(tensor));
+  } else {
+    for (const auto& element : value.toOptionalTensorList()) {
+      std::optional<at::Tensor> tensor = element;
+      list.append(one(tensor.has_value() ? *tensor : at::Tensor()));
+    }
+  }
+  return list;
+}
+
+py::object describe_number(const ArgumentSpec& spec, const c10::IValue& value) {
+  py::object number = torch::jit::toPyObject(value);
+  if (!value.isNone() && !value.isComplexDouble()) {
+    double plain = value.toScalar().toDouble();
+    for (double special : spec.specialized) {
+      if (plain == special) return number;
+    }
+  }
+  if (value.isNone()) return number;
+  return py::make_tuple("number", number);
+}
+
+py::object describe(const ArgumentSpec& spec, const c10::IValue& value) {
+  switch (spec.role) {
+    case Role::kRead:
+      return describe_tensors(value, describe_tensor);
+    case Role::kOut:
+    case Role::kOverwritten:
+      return describe_tensors(value, describe_target);
+    case Role::kNumber: {
+      if (!value.isList()) return describe_number(spec, value);
+      py::list list;
+      for (const auto& element : value.toListRef()) list.append(describe_number(spec, element));
+      return list;
+    }
+    case Role::kGenerator:
+      return py::none();
+    case Role::kStatic:
+      break;
+  }
+  return torch::jit::toPyObject(value);
+}
+
+OutputSpec to_output(const py::handle& object) {
+  OutputSpec spec;
+  if (object.is_none()) {
+    spec.defined = false;
+    spec.computed = false;
+    return spec;
+  }
+  auto fields = py::reinterpret_borrow<py::tuple>(object);
+  spec.dtype = to_dtype(fields[0]);
+  spec.sizes = to_dims(fields[1]);
+  spec.strides = to_dims(fields[2]);
+  spec.dims = to_dims(fields[3]);
+  spec.computed = fields[4].cast<bool>();
+  spec.nbytes = fields[5].cast<int64_t>();
+  return spec;
+}
+
+std::shared_ptr<void> hold(py::object object) {
+  return {object.release().ptr(), [](void* pointer) {
+            py::gil_scoped_acquire gil;
+            Py_DECREF(static_cast<PyObject*>(pointer));
+          }};
+}
+
+std::unique_ptr<Entry> to_entry(const py::object& built) {
+  auto entry = std::make_unique<Entry>();
+  if (PyCallable_Check(built.ptr())) {
+    entry->python = hold(built);
+    return entry;
+  }
+  auto fields = py::reinterpret_borrow<py::tuple>(built);
+  if (!fields[0].is_none()) entry->program = fields[0].cast<ExecutableHandle&>().executable;
+  entry->operands = fields[1].cast<std::vector<int32_t>>();
+  for (const auto& pair : py::reinterpret_borrow<py::list>(fields[2])) {
+    auto [argument, output] = pair.cast<std::pair<int32_t, int32_t>>();
+    entry->donations.push_back({argument, output});
+  }
+  for (const auto& output : py::reinterpret_borrow<py::list>(fields[3])) {
+    entry->outputs.push_back(to_output(output));
+    if (entry->outputs.back().computed) {
+      entry->output_bytes.push_back(entry->outputs.back().nbytes);
+    }
+  }
+  entry->groups = fields[4].cast<std::vector<int32_t>>();
+  entry->constants = fields[5].cast<std::vector<int64_t>>();
+  return entry;
+}
+
+py::object python_function(const char* module, const char* name) {
+  return py::module_::import(module).attr(name);
+}
+
+const char* variant_name(Variant variant) {
+  switch (variant) {
+    case Variant::kInplace: return "inplace";
+    case Variant::kOut: return "out";
+    case Variant::kFunctional: break;
+  }
+  return "functional";
+}
+
+}  // namespace
+
+const Entry* build_once(Cache& cache, const Key& key,
+                        const std::function<std::unique_ptr<Entry>()>& build) {
+  // The wait must not hold the GIL: the thread that builds needs it.
+  std::optional<py::gil_scoped_release> released;
+  if (PyGILState_Check()) released.emplace();
+  auto mark = std::make_pair(static_cast<const Cache*>(&cache), key.hash());
+  Building& state = building();
+  {
+    std::unique_lock lock(state.mutex);
+    auto mine = [&] {
+      auto it = state.owners.find(mark);
+      return it == state.owners.end() || it->second == std::this_thread::get_id();
+    };
+    state.changed.wait(lock, mine);
+    if (const Entry* entry = cache.find(key)) return entry;
+    state.owners[mark] = std::this_thread::get_id();
+  }
+  struct Unmark {
+    Building& state;
+    decltype(mark)& key;
+    ~Unmark() {
+      std::lock_guard lock(state.mutex);
+      state.owners.erase(key);
+      state.changed.notify_all();
+    }
+  } unmark{state, mark};
+  return cache.insert(key, build());
+}
+
+std::unique_ptr<Entry> build_operator(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments,
+                                      int device) {
+  return with_python([&] {
+    py::list described;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      described.append(describe(kernel.arguments[i], arguments[i]));
+    }
+    py::list targets;
+    for (int32_t target : kernel.targets) targets.append(target);
+    return to_entry(python_function("torch_tpu.dispatch.miss", "build_entry")(
+        kernel.name, kernel.functional, variant_name(kernel.variant), described, targets,
+        kernel.new_results, device));
+  });
+}
+
+std::unique_ptr<Entry> build_internal(c10::ArrayRef<int64_t> words) {
+  return with_python([&] {
+    return to_entry(
+        python_function("torch_tpu.dispatch.views", "build_internal")(to_tuple(words)));
+  });
+}
+
+std::vector<c10::IValue> call_python(const OpKernel& kernel, const std::shared_ptr<void>& callable,
+                                     c10::ArrayRef<c10::IValue> arguments) {
+  return with_python([&] {
+    const auto& schema = kernel.op.schema();
+    py::list described;
+    for (const auto& value : arguments) described.append(torch::jit::toPyObject(value));
+    py::handle function(static_cast<PyObject*>(callable.get()));
+    py::object result = function(kernel.name, kernel.functional, described);
+    std::vector<c10::IValue> results;
+    const auto& returns = schema.returns();
+    if (returns.empty() || result.is_none()) return results;
+    if (returns.size() == 1) {
+      results.push_back(torch::jit::toIValue(result, returns[0].type()));
+      return results;
+    }
+    auto sequence = py::reinterpret_borrow<py::sequence>(result);
+    for (size_t i = 0; i < returns.size(); ++i) {
+      results.push_back(torch::jit::toIValue(sequence[i], returns[i].type()));
+    }
+    return results;
+  });
+}
+
+}  // namespace torch_tpu

@@ -1,0 +1,130 @@
+// Device arrays: readiness, host copies out, device-to-device copies. See client.h.
+#include "client.h"
+
+namespace torch_tpu::pjrt {
+
+namespace {
+
+// Owns a PJRT_Event.
+class Event {
+ public:
+  Event(const PluginApi& api, PJRT_Event* raw) : api_(api), raw_(raw) {}
+  ~Event() {
+    PJRT_ARGS(PJRT_Event_Destroy_Args, args);
+    args.event = raw_;
+    api_.call_quiet(&PJRT_Api::PJRT_Event_Destroy, "PJRT_Event_Destroy", args);
+  }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void await() const {
+    PJRT_ARGS(PJRT_Event_Await_Args, args);
+    args.event = raw_;
+    PJRT_CALL(api_, PJRT_Event_Await, args);
+  }
+  bool ready() const {
+    PJRT_ARGS(PJRT_Event_IsReady_Args, args);
+    args.event = raw_;
+    PJRT_CALL(api_, PJRT_Event_IsReady, args);
+    return args.is_ready;
+  }
+
+ private:
+  const PluginApi& api_;
+  PJRT_Event* raw_;
+};
+
+PJRT_Event* ready_event(const PluginApi& api, PJRT_Buffer* buffer) {
+  PJRT_ARGS(PJRT_Buffer_ReadyEvent_Args, args);
+  args.buffer = buffer;
+  PJRT_CALL(api, PJRT_Buffer_ReadyEvent, args);
+  return args.event;
+}
+
+}  // namespace
+
+Buffer::Buffer(Client* client, PJRT_Buffer* raw, int device, int64_t bytes)
+    : client_(client), raw_(raw), device_(device), bytes_(bytes) {
+  client_->memory(device_).add(bytes_);
+}
+
+Buffer::~Buffer() {
+  if (bytes_ > 0) client_->memory(device_).remove(bytes_);
+  PJRT_ARGS(PJRT_Buffer_Destroy_Args, args);
+  args.buffer = raw_;
+  client_->api().call_quiet(&PJRT_Api::PJRT_Buffer_Destroy, "PJRT_Buffer_Destroy", args);
+}
+
+void Buffer::mark_donated() {
+  if (bytes_ > 0) client_->memory(device_).remove(bytes_);
+  bytes_ = 0;
+}
+
+void Buffer::await() {
+  if (ready_.load(std::memory_order_acquire)) return;
+  Event(client_->api(), ready_event(client_->api(), raw_)).await();
+  ready_.store(true, std::memory_order_release);
+}
+
+bool Buffer::ready() {
+  if (ready_.load(std::memory_order_acquire)) return true;
+  if (!Event(client_->api(), ready_event(client_->api(), raw_)).ready()) return false;
+  ready_.store(true, std::memory_order_release);
+  return true;
+}
+
+namespace {
+
+struct ReadyCallback {
+  const PluginApi* api;
+  PJRT_Event* event;
+  std::function<void()> done;
+};
+
+void run_ready_callback(PJRT_Error* error, void* argument) {
+  std::unique_ptr<ReadyCallback> callback(static_cast<ReadyCallback*>(argument));
+  callback->done();
+  if (error != nullptr) {
+    PJRT_ARGS(PJRT_Error_Destroy_Args, args);
+    args.error = error;
+    (*callback->api)->PJRT_Error_Destroy(&args);
+  }
+  PJRT_ARGS(PJRT_Event_Destroy_Args, args);
+  args.event = callback->event;
+  callback->api->call_quiet(&PJRT_Api::PJRT_Event_Destroy, "PJRT_Event_Destroy", args);
+}
+
+}  // namespace
+
+void Buffer::on_ready(std::function<void()> done) {
+  const PluginApi& api = client_->api();
+  auto callback = std::make_unique<ReadyCallback>(&api, ready_event(api, raw_), std::move(done));
+  PJRT_ARGS(PJRT_Event_OnReady_Args, args);
+  args.event = callback->event;
+  args.callback = &run_ready_callback;
+  args.user_arg = callback.get();
+  PJRT_CALL(api, PJRT_Event_OnReady, args);
+  (void)callback.release();  // owned by the callback from here on
+}
+
+void Buffer::to_host(void* destination) {
+  // An array that could not be computed reports its own error rather than that of the copy.
+  await();
+  PJRT_ARGS(PJRT_Buffer_ToHostBuffer_Args, args);
+  args.src = raw_;
+  args.dst = destination;
+  args.dst_size = static_cast<size_t>(bytes_);
+  PJRT_CALL(client_->api(), PJRT_Buffer_ToHostBuffer, args);
+  Event(client_->api(), args.event).await();
+}
+
+Buffer* Buffer::copy_to(int device) {
+  client_->require(device, bytes_);
+  PJRT_ARGS(PJRT_Buffer_CopyToDevice_Args, args);
+  args.buffer = raw_;
+  args.dst_device = client_->device(device);
+  PJRT_CALL(client_->api(), PJRT_Buffer_CopyToDevice, args);
+  return new Buffer(client_, args.dst_buffer, device, bytes_);
+}
+
+}  // namespace torch_tpu::pjrt

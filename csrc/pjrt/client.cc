@@ -1,0 +1,192 @@
+// The client: devices, host copies in, compilation. See client.h.
+#include "client.h"
+
+#include <unistd.h>
+
+namespace torch_tpu::pjrt {
+
+static_assert(static_cast<int>(ElementType::kPred) == PJRT_Buffer_Type_PRED);
+static_assert(static_cast<int>(ElementType::kS64) == PJRT_Buffer_Type_S64);
+static_assert(static_cast<int>(ElementType::kU64) == PJRT_Buffer_Type_U64);
+static_assert(static_cast<int>(ElementType::kF16) == PJRT_Buffer_Type_F16);
+static_assert(static_cast<int>(ElementType::kF64) == PJRT_Buffer_Type_F64);
+static_assert(static_cast<int>(ElementType::kBF16) == PJRT_Buffer_Type_BF16);
+static_assert(static_cast<int>(ElementType::kC128) == PJRT_Buffer_Type_C128);
+static_assert(static_cast<int>(ElementType::kF8E5M2) == PJRT_Buffer_Type_F8E5M2);
+static_assert(static_cast<int>(ElementType::kF8E4M3FN) == PJRT_Buffer_Type_F8E4M3FN);
+
+void MemoryCounters::add(int64_t bytes) {
+  int64_t now = allocated.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  int64_t seen = peak.load(std::memory_order_relaxed);
+  while (now > seen && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+  }
+}
+
+void MemoryCounters::remove(int64_t bytes) {
+  allocated.fetch_sub(bytes, std::memory_order_relaxed);
+  frees.fetch_add(1, std::memory_order_relaxed);
+}
+
+namespace {
+
+PJRT_NamedValue named_value(const std::string& name, const Option& option) {
+  PJRT_ARGS(PJRT_NamedValue, value);
+  value.name = name.data();
+  value.name_size = name.size();
+  value.value_size = 1;
+  if (auto* flag = std::get_if<bool>(&option)) {
+    value.type = PJRT_NamedValue_kBool;
+    value.bool_value = *flag;
+  } else if (auto* integer = std::get_if<int64_t>(&option)) {
+    value.type = PJRT_NamedValue_kInt64;
+    value.int64_value = *integer;
+  } else if (auto* number = std::get_if<double>(&option)) {
+    value.type = PJRT_NamedValue_kFloat;
+    value.float_value = static_cast<float>(*number);
+  } else {
+    const auto& text = std::get<std::string>(option);
+    value.type = PJRT_NamedValue_kString;
+    value.string_value = text.data();
+    value.value_size = text.size();
+  }
+  return value;
+}
+
+int64_t physical_memory() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+}
+
+}  // namespace
+
+Client* Client::create(const std::string& path, const std::map<std::string, Option>& options) {
+  auto client = std::unique_ptr<Client>(new Client(PluginApi::load(path)));
+  std::vector<PJRT_NamedValue> values;
+  int64_t limit = 0;
+  for (const auto& [name, option] : options) {
+    if (name == "memory_limit") {  // ours, not the plugin's
+      limit = std::get<int64_t>(option);
+    } else {
+      values.push_back(named_value(name, option));
+    }
+  }
+  PJRT_ARGS(PJRT_Client_Create_Args, args);
+  args.create_options = values.data();
+  args.num_options = values.size();
+  PJRT_CALL(client->api_, PJRT_Client_Create, args);
+  client->client_ = args.client;
+  client->describe();
+  for (auto& counters : client->memory_) {
+    if (limit > 0) counters->limit = limit;
+  }
+  return client.release();
+}
+
+void Client::describe() {
+  PJRT_ARGS(PJRT_Client_PlatformName_Args, name);
+  name.client = client_;
+  PJRT_CALL(api_, PJRT_Client_PlatformName, name);
+  platform_.assign(name.platform_name, name.platform_name_size);
+  PJRT_ARGS(PJRT_Client_PlatformVersion_Args, version);
+  version.client = client_;
+  PJRT_CALL(api_, PJRT_Client_PlatformVersion, version);
+  platform_version_.assign(version.platform_version, version.platform_version_size);
+  PJRT_ARGS(PJRT_Client_AddressableDevices_Args, list);
+  list.client = client_;
+  PJRT_CALL(api_, PJRT_Client_AddressableDevices, list);
+  for (size_t i = 0; i < list.num_addressable_devices; ++i) {
+    PJRT_Device* device = list.addressable_devices[i];
+    PJRT_ARGS(PJRT_Device_GetDescription_Args, description);
+    description.device = device;
+    PJRT_CALL(api_, PJRT_Device_GetDescription, description);
+    PJRT_ARGS(PJRT_DeviceDescription_Id_Args, id);
+    id.device_description = description.device_description;
+    PJRT_CALL(api_, PJRT_DeviceDescription_Id, id);
+    PJRT_ARGS(PJRT_DeviceDescription_Kind_Args, kind);
+    kind.device_description = description.device_description;
+    PJRT_CALL(api_, PJRT_DeviceDescription_Kind, kind);
+    devices_.push_back(device);
+    infos_.push_back({id.id, std::string(kind.device_kind, kind.device_kind_size)});
+    memory_.push_back(std::make_unique<MemoryCounters>());
+    PJRT_ARGS(PJRT_Device_MemoryStats_Args, stats);
+    stats.device = device;
+    try {
+      PJRT_CALL(api_, PJRT_Device_MemoryStats, stats);
+      if (stats.bytes_limit_is_set) memory_.back()->limit = stats.bytes_limit;
+    } catch (const Error&) {
+      // The CPU plugin does not implement this call: its devices share the machine's memory.
+      memory_.back()->limit = physical_memory();
+    }
+    if (memory_.back()->limit <= 0) memory_.back()->limit = physical_memory();
+  }
+}
+
+BufferRef Client::from_host(const void* data, ElementType type, std::span<const int64_t> dims,
+                            int64_t bytes, int device) {
+  require(device, bytes);
+  PJRT_ARGS(PJRT_Client_BufferFromHostBuffer_Args, args);
+  args.client = client_;
+  args.data = data;
+  args.type = static_cast<PJRT_Buffer_Type>(type);
+  args.dims = dims.data();
+  args.num_dims = dims.size();
+  args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+  args.device = devices_.at(device);
+  PJRT_CALL(api_, PJRT_Client_BufferFromHostBuffer, args);
+  if (args.done_with_host_buffer != nullptr) {
+    PJRT_ARGS(PJRT_Event_Destroy_Args, event);
+    event.event = args.done_with_host_buffer;
+    api_.call_quiet(&PJRT_Api::PJRT_Event_Destroy, "PJRT_Event_Destroy", event);
+  }
+  return BufferRef(new Buffer(this, args.buffer, device, bytes));
+}
+
+std::unique_ptr<Executable> Client::compile(const std::string& code, const std::string& options) {
+  PJRT_ARGS(PJRT_Program, program);
+  program.code = const_cast<char*>(code.data());
+  program.code_size = code.size();
+  program.format = "mlir";
+  program.format_size = 4;
+  PJRT_ARGS(PJRT_Client_Compile_Args, args);
+  args.client = client_;
+  args.program = &program;
+  args.compile_options = options.data();
+  args.compile_options_size = options.size();
+  PJRT_CALL(api_, PJRT_Client_Compile, args);
+  compiles_.fetch_add(1);
+  return wrap(args.executable);
+}
+
+std::unique_ptr<Executable> Client::deserialize(const std::string& data) {
+  PJRT_ARGS(PJRT_Executable_DeserializeAndLoad_Args, args);
+  args.client = client_;
+  args.serialized_executable = data.data();
+  args.serialized_executable_size = data.size();
+  PJRT_CALL(api_, PJRT_Executable_DeserializeAndLoad, args);
+  return wrap(args.loaded_executable);
+}
+
+std::unique_ptr<Executable> Client::wrap(PJRT_LoadedExecutable* raw) {
+  PJRT_ARGS(PJRT_LoadedExecutable_GetExecutable_Args, get);
+  get.loaded_executable = raw;
+  PJRT_CALL(api_, PJRT_LoadedExecutable_GetExecutable, get);
+  PJRT_ARGS(PJRT_Executable_NumOutputs_Args, outputs);
+  outputs.executable = get.executable;
+  PJRT_CALL(api_, PJRT_Executable_NumOutputs, outputs);
+  PJRT_ARGS(PJRT_Executable_Destroy_Args, destroy);
+  destroy.executable = get.executable;
+  api_.call_quiet(&PJRT_Api::PJRT_Executable_Destroy, "PJRT_Executable_Destroy", destroy);
+  return std::make_unique<Executable>(this, raw, outputs.num_outputs);
+}
+
+void Client::require(int device, int64_t bytes) const {
+  const MemoryCounters& counters = *memory_.at(device);
+  int64_t used = counters.allocated.load(std::memory_order_relaxed);
+  if (bytes > counters.limit - used) {
+    throw Error(8, "tried to allocate " + std::to_string(bytes) + " bytes on tpu:" +
+                       std::to_string(device) + "; " + std::to_string(used) +
+                       " bytes are in use of a limit of " + std::to_string(counters.limit));
+  }
+}
+
+}  // namespace torch_tpu::pjrt

@@ -1,0 +1,53 @@
+"""What a row is: one call of one operator, checked against CPU PyTorch by `test_ops.py`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+
+@dataclasses.dataclass
+class Row:
+    """One call: ``torch.ops.<name>(*args, **kwargs)``.
+
+    ``rtol``/``atol`` loosen the float32 comparison and then need a ``reason``. ``random`` rows are
+    compared by shape, dtype and ``check`` (a predicate on the list of results) only.
+    """
+
+    name: str
+    args: tuple = ()
+    kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    rtol: float = 1e-5
+    atol: float = 1e-6
+    reason: str = ""
+    random: bool = False
+    check: Any = None
+
+    @property
+    def label(self) -> str:
+        def show(x):
+            if isinstance(x, torch.Tensor):
+                return str(x.dtype).removeprefix("torch.") + "x".join(map(str, x.shape))
+            if isinstance(x, (list, tuple)):
+                return "[" + ",".join(show(y) for y in x) + "]"
+            return str(x)
+
+        words = [show(a) for a in self.args] + [f"{k}={show(v)}" for k, v in self.kwargs.items()]
+        return self.name.removeprefix("aten::") + "(" + ",".join(words) + ")"
+
+
+_generator = torch.Generator()
+
+
+def t(*shape: int, dtype=torch.float32, low: float = -2.0, high: float = 2.0, seed: int = 0):
+    """A reproducible tensor, uniform in [low, high) (integers: rounded down; bool: fair coin)."""
+    _generator.manual_seed(seed + 1)
+    if dtype is torch.bool:
+        return torch.rand(shape, generator=_generator) < 0.5
+    if dtype.is_complex:
+        parts = torch.rand((*shape, 2), generator=_generator, dtype=torch.float64)
+        return torch.view_as_complex(parts * (high - low) + low).to(dtype)
+    x = torch.rand(shape, generator=_generator, dtype=torch.float64) * (high - low) + low
+    return x.floor().to(dtype) if not dtype.is_floating_point else x.to(dtype)

@@ -1,0 +1,67 @@
+"""A native PyTorch backend for TPUs: the device "tpu".
+
+`import torch` is enough: PyTorch loads every entry point of the group `torch.backends`, and ours is
+`_autoload`. Importing torch_tpu does the same, in any order. This file loads the core and registers
+the device, nothing else; what users call is `torch.tpu` (`api/`). It runs inside `import torch`, so
+it must be quick, prints nothing and never raises: when something is wrong, torch works as before
+and the first use of the device says what happened.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+
+__version__ = "0.1.0"
+
+_registered = False
+
+
+def _autoload() -> None:
+    """Registers the device, once per process."""
+    global _registered
+    if _registered:
+        return
+    _registered = True  # first of all: importing torch comes back here through the entry point
+    from .api import module
+
+    try:
+        _name_device()
+        device_module = _load()
+    except Exception as error:  # noqa: BLE001 - nothing of ours may break `import torch`
+        device_module = module.stand_in(error)
+    _register(device_module, module.backends_namespace(device_module))
+
+
+def _name_device() -> None:
+    """Gives PyTorch's out-of-tree device slot its name, and tensors and modules their methods."""
+    import torch
+
+    torch.utils.rename_privateuse1_backend("tpu")
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+
+
+def _load() -> types.ModuleType:
+    """Loads the core, registers the operators, and returns the module for `torch.tpu`."""
+    # Loading the core registers the allocator, guard, hooks and generator.
+    from torch_tpu import _core
+
+    from .api import amp, module, plugin
+    from .dispatch.register import register_all
+
+    _core.set_plugin_chooser(plugin.find)
+    register_all()
+    amp.set_default_dtype()
+    return module.build()
+
+
+def _register(device_module: types.ModuleType, namespace: types.ModuleType) -> None:
+    """What `torch._register_device_module` does, also when the name could not be given."""
+    import torch
+
+    for parent, child in ((torch, device_module), (torch.backends, namespace)):
+        parent.tpu = child
+        sys.modules[child.__name__] = child
+
+
+_autoload()

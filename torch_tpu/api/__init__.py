@@ -1,0 +1,1 @@
+"""What users call: the modules behind `torch.tpu`."""

@@ -1,0 +1,152 @@
+"""Operators without a rule: PyTorch's decomposition if it has one, else the CPU, visibly.
+
+A CPU fallback is counted per operator (`stats`, shown as ``torch.tpu.fallback_stats()``), warned about
+once per operator with its reason, and is an error under ``TORCH_TPU_FALLBACK=error``. Decompositions
+are traced and lowered like any rule, so they are not fallbacks.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections import Counter
+
+import torch
+
+from .. import config, errors
+from ..program import decompose
+
+_lock = threading.Lock()
+_counts: Counter[str] = Counter()
+_warned: set[str] = set()
+
+
+def stats() -> dict[str, int]:
+    """Number of calls that ran on the CPU, by operator, since the start or `reset`."""
+    with _lock:
+        return dict(_counts)
+
+
+def reset() -> None:
+    """Forget the counts and the warnings given."""
+    with _lock:
+        _counts.clear()
+        _warned.clear()
+
+
+def without_rule(call):
+    """The entry of a call whose operator has no rule of its own."""
+    from . import miss
+
+    name = call.functional or call.name
+    if not decompose.available(name):
+        return to_cpu(call, "it has no lowering and PyTorch has no decomposition of it")
+    op = miss.overload(name)
+    arguments = miss._functional_arguments(call, op)
+    try:
+        expected = miss._returns(op(*arguments[0], **arguments[1]), len(op._schema.returns))
+        return miss.lower(
+            call, expected, lambda values, rng: decompose.lower(name, values, expected)
+        )
+    except NotImplementedError as error:
+        return to_cpu(call, str(error))
+
+
+def to_cpu(call, reason: str):
+    """An entry that runs the call on the CPU."""
+    if config.fallback() == "error":
+        raise errors.FallbackError(
+            f"{call.name} would run on the CPU because {reason}; TORCH_TPU_FALLBACK=error forbids it"
+        )
+    return functools.partial(run, reason)
+
+
+def _count(name: str, reason: str) -> None:
+    with _lock:
+        _counts[name] += 1
+        first = name not in _warned
+        _warned.add(name)
+    if first:
+        warnings.warn(
+            f"{name} runs on the CPU because {reason}. torch.tpu.fallback_stats() counts such "
+            "calls; TORCH_TPU_FALLBACK=error makes them an error.",
+            errors.FallbackWarning,
+            stacklevel=2,
+        )
+
+
+def run(reason: str, name: str, functional: str, arguments: list):
+    """Run one call on the CPU; returns its results on the device of the arguments.
+
+    With a functional overload the core copies the results into in-place and out= arguments;
+    without one they are copied here.
+    """
+    from . import miss
+
+    _count(functional or name, reason)
+    schema = miss.overload(name)._schema
+    copies: dict[int, torch.Tensor] = {}
+
+    def cpu(value):
+        if isinstance(value, torch.Tensor):
+            if value.device.type == "cpu":
+                return value
+            return copies.setdefault(id(value), value.cpu())
+        if isinstance(value, (list, tuple)):
+            return type(value)(cpu(v) for v in value)
+        if isinstance(value, torch.Generator):
+            raise NotImplementedError(
+                f"{name} cannot run on the CPU with a tpu generator: its stream would differ"
+            )
+        return torch.device("cpu") if isinstance(value, torch.device) else value
+
+    device = next(_devices(arguments), torch.device("tpu"))
+    op = miss.overload(functional or name)
+    named = {a.name: v for a, v in zip(schema.arguments, arguments, strict=True)}
+    positional, keyword = [], {}
+    for argument in op._schema.arguments:
+        if argument.name not in named:
+            continue
+        value = cpu(named[argument.name])
+        if argument.kwarg_only:
+            keyword[argument.name] = value
+        else:
+            positional.append(value)
+    result = op(*positional, **keyword)
+    if not functional:
+        _write_back(schema, arguments, cpu)
+        returns = schema.returns
+        if all(r.alias_info is not None and r.alias_info.is_write for r in returns):
+            return None
+
+    def back(value):
+        if isinstance(value, torch.Tensor):
+            return value.to(device)
+        if isinstance(value, (list, tuple)):
+            return [back(v) for v in value]
+        return value
+
+    return back(result)
+
+
+def _devices(arguments):
+    for value in arguments:
+        if isinstance(value, (list, tuple)):
+            yield from _devices(value)
+        elif isinstance(value, torch.Tensor) and value.device.type == "tpu":
+            yield value.device
+        elif isinstance(value, torch.device) and value.type == "tpu":
+            yield value
+
+
+def _write_back(schema, arguments, cpu) -> None:
+    for argument, value in zip(schema.arguments, arguments, strict=True):
+        if argument.alias_info is None or not argument.alias_info.is_write or value is None:
+            continue
+        targets = value if isinstance(value, (list, tuple)) else [value]
+        for target in targets:
+            result = cpu(target)
+            if target.shape != result.shape:
+                target.resize_(result.shape)
+            target.copy_(result)

@@ -1,0 +1,385 @@
+"""Builds the entry for a key that was not found: rule, trace, module, compile.
+
+`build_entry` is the only function the core calls (csrc/dispatch/miss.cc), with the GIL, once per key.
+It reads as the life of a miss. Arguments arrive described as tuples (see `_symbolic`); the entry goes
+back as a tuple that miss.cc unpacks, or as a callable when the call must run in Python (fallback).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import torch
+
+from ..lowering import hlo, registry
+from ..lowering.builder import Builder, Value, building
+from ..lowering.registry import Meta
+from ..program import module
+from ..program.compile import compile_text
+from . import fallback, views
+
+
+@dataclasses.dataclass
+class Call:
+    """One call to lower: the overload, its rule's name and its described arguments."""
+
+    name: str
+    functional: str
+    variant: str  # "functional", "inplace" or "out"
+    arguments: list
+    targets: list[int]  # arguments that results are written to
+    new_results: int
+    device: int
+
+    @property
+    def op(self) -> torch._ops.OpOverload:
+        return overload(self.name)
+
+    @property
+    def schema(self):
+        return self.op._schema
+
+    def named(self, values: list) -> dict[str, Any]:
+        """Values by argument name, without the out= arguments."""
+        pairs = zip(self.schema.arguments, values, strict=True)
+        if self.variant == "out":
+            return {a.name: v for a, v in pairs if not _written(a)}
+        return {a.name: v for a, v in pairs}
+
+
+def overload(name: str) -> torch._ops.OpOverload:
+    """The `OpOverload` called ``"aten::add.Tensor"``."""
+    namespace, _, rest = name.partition("::")
+    base, _, variant = rest.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), base), variant or "default")
+
+
+def build_entry(name, functional, variant, arguments, targets, new_results, device):
+    """The entry of one operator call; see csrc/dispatch/entry.h for what it holds."""
+    call = Call(name, functional, variant, arguments, targets, new_results, device)
+    rule = registry.RULES.get(functional or name)
+    if rule is None:
+        return fallback.without_rule(call)
+    expected = results_of(call, rule)
+    try:
+        return lower(call, expected, lambda values, rng: registry.call(rule, values, expected, rng))
+    except NotImplementedError as error:
+        return fallback.to_cpu(call, str(error))
+
+
+def lower(call: Call, expected: list, body):
+    """Trace ``body(named values, rng)`` for the call, compile it and return the entry."""
+    builder = Builder()
+    with building(builder):
+        values, parameters = _symbolic(builder, call)
+        rng = builder.parameter((2,), torch.uint64)
+        produced = body(call.named(values), rng)
+        outputs, groups, constants = _outputs(call, expected, produced)
+    computed = [o for o in outputs if o is not None and o.computed]
+    donate = _donations(call, parameters, outputs, computed)
+    program, kept = None, []
+    if computed:
+        results = [o.value for o in computed]
+        text, kept = module.finish(builder, results, _among(donate, computed), call.name)
+        program = compile_text(text)
+    donations = [(kept.index(p), outputs.index(o)) for p, o in donate.items() if p in kept]
+    return program, kept, donations, [o and o.fields() for o in outputs], groups, constants
+
+
+def _among(donate, computed) -> dict[int, int]:
+    return {p: next(i for i, c in enumerate(computed) if c is o) for p, o in donate.items()}
+
+
+# ---- arguments -----------------------------------------------------------------------------
+
+
+def _described(argument) -> bool:
+    return isinstance(argument, tuple) and bool(argument) and isinstance(argument[0], str)
+
+
+def _symbolic(builder: Builder, call: Call) -> tuple[list, dict]:
+    """Every argument as its rule sees it, and the array parameter of each whole tensor.
+
+    Parameters are made in the order in which the core collects operands.
+    """
+    whole: dict[tuple, int] = {}
+
+    def one(argument, path):
+        if argument is None:
+            return None
+        if isinstance(argument, list):
+            return [one(a, (*path, i)) for i, a in enumerate(argument)]
+        if not _described(argument):
+            return argument
+        kind = argument[0]
+        if kind == "tensor":
+            return _tensor(builder, argument, path, whole)
+        if kind == "empty":
+            _, dtype, sizes, _ = argument
+            return hlo.constant(0, dtype, sizes)
+        if kind == "scalar":
+            _, dtype, weak, _ = argument
+            return builder.parameter((), dtype, weak)
+        if kind == "number":
+            return builder.parameter((), _number_dtype(argument[1]), weak=True)
+        return None  # a target: never read
+
+    values = [one(argument, (i,)) for i, argument in enumerate(call.arguments)]
+    for i, argument in enumerate(call.schema.arguments):
+        # ScalarType arguments arrive as numbers.
+        if "ScalarType" in str(argument.real_type) and isinstance(values[i], int):
+            values[i] = views.SCALAR_TYPES[values[i]]
+    return values, whole
+
+
+def _tensor(builder: Builder, argument, path, whole) -> Value:
+    _, dtype, sizes, strides, dims, plan, conj, neg = argument
+    array = builder.parameter(dims, dtype)
+    if plan is None:
+        if dims == sizes and not (conj or neg):
+            whole[path] = len(builder.parameters) - 1
+        value = hlo.reshape(array, sizes)
+    else:
+        *fields, start_count = plan
+        starts = builder.parameter((start_count,), torch.int64)
+        value = views.read(array, sizes, strides, views.Plan(*fields), starts)
+    if conj:
+        value = hlo.complex(hlo.real(value), hlo.neg(hlo.imag(value)))
+    return hlo.neg(value) if neg else value
+
+
+def _number_dtype(number) -> torch.dtype:
+    if isinstance(number, bool):
+        return torch.bool
+    if isinstance(number, int):
+        return torch.int64
+    return torch.complex128 if isinstance(number, complex) else torch.float64
+
+
+# ---- results: what PyTorch says ------------------------------------------------------------
+
+
+def _meta_argument(argument, schema_argument=None):
+    """An argument for PyTorch's meta kernels."""
+    if isinstance(argument, list):
+        return [_meta_argument(a, schema_argument) for a in argument]
+    if not _described(argument):
+        if (
+            schema_argument is not None
+            and "ScalarType" in str(schema_argument.real_type)
+            and isinstance(argument, int)
+        ):
+            return views.SCALAR_TYPES[argument]
+        if schema_argument is not None and str(schema_argument.real_type) == "Device":
+            return torch.device("meta")
+        return argument
+    kind = argument[0]
+    if kind == "scalar":
+        return argument[3].item() if argument[2] else argument[3]
+    if kind == "number":
+        return argument[1]
+    dtype, sizes, strides = argument[1], argument[2], argument[3]
+    return torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+
+
+def _written(schema_argument) -> bool:
+    return schema_argument.alias_info is not None and schema_argument.alias_info.is_write
+
+
+def meta_call(op, arguments: list, skip_out: bool = False):
+    """Call ``op`` on meta tensors made from described arguments."""
+    positional, keyword = [], {}
+    for schema_argument, argument in zip(op._schema.arguments, arguments, strict=False):
+        if skip_out and _written(schema_argument):
+            continue
+        value = _meta_argument(argument, schema_argument)
+        if schema_argument.kwarg_only:
+            keyword[schema_argument.name] = value
+        else:
+            positional.append(value)
+    return op(*positional, **keyword)
+
+
+def _to_meta(result):
+    if result is None or isinstance(result, (int, float, bool)):
+        return result
+    if isinstance(result, (list, tuple)):
+        return [_to_meta(r) for r in result]
+    return Meta(tuple(result.shape), result.dtype, tuple(result.stride()))
+
+
+def results_of(call: Call, rule) -> list:
+    """Metadata of the results the rule must give, one per return of the functional schema.
+
+    Raises what PyTorch raises for wrong arguments: its meta kernels check them.
+    """
+    if rule.meta is not None:
+        named = call.named([_meta_argument(a) for a in call.arguments])
+        return [_to_meta(r) for r in rule.meta(**named)]
+    if call.variant == "inplace":
+        check_inplace(call, rule)
+        if rule.writes and rule.name == call.name:
+            results = meta_call(call.op, call.arguments) if call.new_results else ()
+            return _returns(results, call.new_results)
+        if rule.overwrites or isinstance(call.arguments[0], list):
+            return [_to_meta(_meta_argument(call.arguments[0]))]
+    functional = overload(rule.name)
+    arguments = _functional_arguments(call, functional)
+    return _returns(functional(*arguments[0], **arguments[1]), len(functional._schema.returns))
+
+
+def _functional_arguments(call: Call, functional) -> tuple[list, dict]:
+    named = {}
+    for schema_argument, argument in zip(call.schema.arguments, call.arguments, strict=True):
+        named[schema_argument.name] = _meta_argument(argument, schema_argument)
+    positional, keyword = [], {}
+    for schema_argument in functional._schema.arguments:
+        name = schema_argument.name
+        if name == "device":
+            keyword[name] = torch.device("meta")
+        elif name == "dtype" and name not in named:
+            keyword[name] = _result_dtype(call)
+        elif name not in named or name in ("generator", "pin_memory", "layout"):
+            continue
+        elif schema_argument.kwarg_only:
+            keyword[name] = named[name]
+        else:
+            positional.append(named[name])
+    return positional, keyword
+
+
+def _result_dtype(call: Call):
+    """Dtype of the first out= argument: that of factories whose out form has no dtype."""
+    target = call.arguments[call.targets[0]] if call.targets else None
+    return target[1] if _described(target) else None
+
+
+def check_inplace(call: Call, rule) -> None:
+    """Let PyTorch's meta kernel of the in-place overload raise for results that do not fit."""
+    if rule.writes or rule.overwrites or isinstance(call.arguments[0], list):
+        return
+    try:
+        meta_call(call.op, call.arguments)
+    except NotImplementedError:
+        # No meta kernel for the in-place form: the functional one is asked next and the result
+        # must fit the target.
+        return
+
+
+def _returns(results, count: int) -> list:
+    if count == 0:
+        return []
+    if count == 1:
+        return [_to_meta(results)]
+    return [_to_meta(r) for r in results]
+
+
+# ---- results: what the program gives -------------------------------------------------------
+
+
+@dataclasses.dataclass(eq=False)
+class Output:
+    """One result of the entry. ``value`` is in the order of the array, ``dims``."""
+
+    value: Value
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    path: tuple | None = None  # the argument it is written to
+
+    @property
+    def computed(self) -> bool:
+        return self.value.numel > 0
+
+    def fields(self) -> tuple:
+        nbytes = self.value.numel * self.dtype.itemsize
+        return self.dtype, self.sizes, self.strides, self.value.shape, self.computed, nbytes
+
+
+def contiguous_strides(sizes) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def _layout(meta: Meta) -> list[int] | None:
+    """Permutation from logical to storage order if ``meta`` is dense, else None."""
+    order = sorted(range(len(meta.shape)), key=lambda d: (-meta.strides[d], d))
+    sizes = [meta.shape[d] for d in order]
+    strides = [meta.strides[d] for d in order]
+    dense = contiguous_strides(sizes)
+    for size, stride, wanted in zip(sizes, strides, dense, strict=True):
+        if size > 1 and stride != wanted:
+            return None
+    return order
+
+
+def _new(value: Value | None, meta: Meta | None) -> Output | None:
+    if value is None or meta is None:
+        return None
+    order = _layout(meta) if value.numel else None
+    if order is None:
+        strides = meta.strides if not value.numel else contiguous_strides(value.shape)
+        return Output(value, value.dtype, value.shape, strides)
+    return Output(hlo.transpose(value, order), value.dtype, value.shape, meta.strides)
+
+
+def _outputs(call: Call, expected: list, produced: list):
+    """Outputs in the order the core hands them out, group sizes, and integer results."""
+    outputs: list[Output | None] = []
+    groups: list[int] = []
+    constants: list[int] = []
+    for meta, value in zip(expected[: call.new_results], produced, strict=False):
+        if isinstance(value, int):
+            groups.append(-2)
+            constants.append(value)
+        elif isinstance(value, list):
+            groups.append(len(value))
+            outputs += [_new(v, m) for v, m in zip(value, meta, strict=True)]
+        else:
+            groups.append(-1)
+            outputs.append(_new(value, meta))
+    written = produced[call.new_results :]
+    for target, value in zip(call.targets, written, strict=True):
+        argument = call.arguments[target]
+        many = isinstance(argument, list)
+        groups.append(len(argument) if many else -1)
+        pairs = zip(argument, value, strict=True) if many else [(argument, value)]
+        for i, (element, result) in enumerate(pairs):
+            path = (target, i) if many else (target,)
+            outputs.append(_write(call, element, result, path))
+    return outputs, groups, constants
+
+
+def _write(call: Call, target, value: Value | None, path) -> Output | None:
+    if target is None or value is None:
+        return None
+    dtype = target[1]
+    if not torch.can_cast(value.dtype, dtype) and call.variant == "out":
+        raise RuntimeError(
+            f"{call.name}: result type {value.dtype} can't be cast to the desired output type "
+            f"{dtype}"
+        )
+    value = hlo.convert(value, dtype)
+    if call.variant != "out" and value.shape != target[2]:
+        value = hlo.expand(value, target[2])
+    return Output(value, dtype, value.shape, contiguous_strides(value.shape), path)
+
+
+def _donations(call: Call, parameters: dict, outputs, computed) -> dict[int, Output]:
+    """Array parameters whose memory the result that replaces them may take."""
+    donate = {}
+    for output in computed:
+        parameter = parameters.get(output.path)
+        if parameter is None:
+            continue
+        target = call.arguments[output.path[0]]
+        if len(output.path) > 1:
+            target = target[output.path[1]]
+        if target[0] == "tensor" and math.prod(output.sizes) == math.prod(target[2]):
+            donate[parameter] = output
+    return donate

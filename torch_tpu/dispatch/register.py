@@ -1,0 +1,83 @@
+"""Hands the table of rules to the core, which registers a kernel for every overload they serve.
+
+Runs once, inside `import torch`, so it must stay quick: about 10 us an overload.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+
+import torch
+
+from ..lowering.registry import RULES, Rule
+
+# Rule files whose programs depend on torch.get_float32_matmul_precision().
+_PRECISION_FILES = frozenset({"matmul", "conv", "attention", "rnn", "linalg", "distance", "resample"})
+
+SERVED: dict[str, str] = {}
+"""Overload → functional overload whose rule serves it."""
+
+
+def load_rules() -> dict[str, Rule]:
+    """Import every file of `torch_tpu.ops` and return the table."""
+    from .. import ops
+
+    for info in pkgutil.iter_modules(ops.__path__):
+        importlib.import_module(f"{ops.__name__}.{info.name}")
+    return RULES
+
+
+def _procedure(rule: Rule, name: str, functional: str, arguments: list):
+    """Run a procedure rule on the real arguments of a call."""
+    schema = _schema(name)
+    named = {}
+    for argument, value in zip(schema.arguments, arguments, strict=True):
+        out = argument.is_out
+        if not out:
+            named[argument.name] = value
+    return rule.body(**named)
+
+
+@functools.cache
+def _schema(name: str):
+    base, _, overload = name.partition(".")
+    return torch._C._get_schema(base, overload)
+
+
+def _masked(rule: Rule, name: str, functional: str, arguments: list):
+    schema = _schema(name)
+    named = {
+        argument.name: value
+        for argument, value in zip(schema.arguments, arguments, strict=True)
+        if not argument.is_out
+    }
+    return rule.masks(**named)
+
+
+def register_all() -> None:
+    from torch_tpu import _core
+
+    for rule in load_rules().values():
+        if rule.graph_only:
+            continue
+        module = rule.body.__module__.rpartition(".")[2]
+        names = _core.register_operator(
+            {
+                "name": rule.name,
+                "runtime": list(rule.runtime),
+                "static": list(rule.static),
+                "specialize": {k: [float(v) for v in vs] for k, vs in rule.specialize.items()},
+                "writes": list(rule.writes),
+                "host": list(rule.host),
+                "inplace": rule.inplace or "",
+                "overwrites": rule.overwrites,
+                "random": rule.random,
+                "matmul": module in _PRECISION_FILES,
+                "procedure": functools.partial(_procedure, rule) if rule.procedure else None,
+                "masked": functools.partial(_masked, rule) if rule.masks else None,
+            }
+        )
+        for name in names:
+            SERVED[name] = rule.name

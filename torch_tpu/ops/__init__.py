@@ -1,0 +1,1 @@
+"""What each operator means: rules only, no machinery. One file per family."""

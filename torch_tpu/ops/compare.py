@@ -1,0 +1,80 @@
+"""Comparisons, logic on truth values, and bitwise operators with shifts.
+
+Comparisons promote like arithmetic but never widen 16-bit floats. The augmented forms of the shift
+operators (``__lshift__``, ...) are operators of their own in ATen and share the rules here.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..lowering import hlo, promote
+from ..lowering.builder import Value
+from ..lowering.registry import binary, op, unary
+from .common import is_unsigned
+
+
+def _rows(names: str, word, kind: str | None) -> None:
+    """Register ``word`` for overloads; it gets values of one dtype (`promote` as ``kind``)."""
+    for name in names.split():
+        binary(f"aten::{name}", lambda a, b: word(*promote.together(a, b)), promote=kind)
+
+
+# ---- comparison ----------------------------------------------------------------------------
+
+
+def _comparison(direction: str):
+    return lambda a, b: hlo.compare(a, b, direction)
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    _rows(f"{_name}.Tensor {_name}.Scalar", _comparison(_name.upper()), "compare")
+
+
+# ---- logic ---------------------------------------------------------------------------------
+
+
+def _logical(word: str):
+    # Each operand is taken for itself: no common dtype could lose a tiny value on the way.
+    return lambda a, b: hlo.binary(word, *promote.broadcast([a.to(torch.bool), b.to(torch.bool)]))
+
+
+for _name in ("and", "or", "xor"):
+    binary(f"aten::logical_{_name}", _logical(_name), promote=None)
+
+
+@op("aten::logical_not")
+def logical_not(self):
+    return ~self.to(torch.bool)
+
+
+# ---- bits ----------------------------------------------------------------------------------
+
+
+def _bitwise(word: str):
+    return lambda a, b: hlo.binary(word, a, b)
+
+
+def _shift_right(a: Value, b: Value) -> Value:
+    word = "shift_right_logical" if is_unsigned(a.dtype) else "shift_right_arithmetic"
+    return hlo.binary(word, a, b)
+
+
+for _name in ("and", "or", "xor"):
+    _family = f"bitwise_{_name}.Tensor bitwise_{_name}.Scalar bitwise_{_name}.Scalar_Tensor"
+    _rows(_family, _bitwise(_name), "compare")
+unary("aten::bitwise_not", hlo.not_, promote=None)
+
+# Out of range amounts, also negative ones, shift everything out, both here and in ATen.
+_rows(
+    "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar bitwise_left_shift.Scalar_Tensor "
+    "__lshift__.Tensor __lshift__.Scalar",
+    _bitwise("shift_left"),
+    "compare",
+)
+_rows(
+    "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar "
+    "bitwise_right_shift.Scalar_Tensor __rshift__.Tensor __rshift__.Scalar",
+    _shift_right,
+    "compare",
+)

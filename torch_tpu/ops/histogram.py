@@ -1,0 +1,158 @@
+"""Histograms: histc, histogram and the pieces of histogramdd.
+
+Counts are scatter-additions into the bins; elements outside the range, and NaN, are sent to a bin
+number past the last, which the scatter drops. An empty range given to the operator means that of
+the data, found in the program. PyTorch refuses a non-finite data range; a program cannot, so such
+a histogram comes out empty. `bincount`, whose size depends on data, is in `unique.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from ..lowering import hlo
+from ..lowering.builder import Value
+from ..lowering.registry import op
+from .reduce import widen
+from .search import search
+
+
+def _count(bins: Value, size: int, weight: Value | None, dtype: torch.dtype) -> Value:
+    """Sum of weights (or ones) per bin number; numbers outside [0, size) are dropped."""
+    updates = hlo.constant(1, dtype, bins.shape) if weight is None else hlo.convert(weight, dtype)
+    return hlo.scatter(
+        hlo.constant(0, dtype, (size,)),
+        hlo.unsqueeze(bins, 1),
+        updates,
+        "add",
+        window_dims=[],
+        inserted=[0],
+        index_map=[0],
+        index_vector_dim=1,
+    )
+
+
+def _data_range(x: Value, margin: float) -> tuple[Value, Value]:
+    """Smallest and largest element, moved apart by ``margin`` each if they are one."""
+    if not x.numel:
+        return hlo.constant(0, x.dtype), hlo.constant(1, x.dtype)
+    low, high = hlo.reduce(x, "minimum", [0]), hlo.reduce(x, "maximum", [0])
+    return _apart(low, high, margin)
+
+
+def _apart(low: Value, high: Value, margin: float) -> tuple[Value, Value]:
+    same = low == high
+    return hlo.select(same, low - margin, low), hlo.select(same, high + margin, high)
+
+
+@op("aten::histc")
+def histc(self, bins=100, min=0, max=0):
+    x = hlo.flatten(widen(self) if self.is_floating else hlo.convert(self, torch.int64))
+    low, high = (
+        hlo.convert(v, x.dtype) if isinstance(v, Value) else hlo.constant(v, x.dtype)
+        for v in (min, max)
+    )
+    if x.numel:
+        given = low != high
+        data = (hlo.reduce(x, word, [0]) for word in ("minimum", "maximum"))
+        low, high = (hlo.select(given, v, d) for v, d in zip((low, high), data, strict=True))
+    low, high = _apart(low, high, 1)
+    low, high = hlo.expand(low, x.shape), hlo.expand(high, x.shape)
+    # For integers this division truncates, which within the range is a floor.
+    position = hlo.binary("divide", (x - low) * bins, high - low)
+    inside = (x >= low) & (x <= high)
+    position = hlo.convert(position, torch.int32)
+    position = hlo.minimum(position, hlo.full_like(position, bins - 1))
+    position = hlo.select(inside, position, hlo.full_like(position, bins))
+    dtype = torch.float32 if x.is_floating and x.dtype is not torch.float64 else x.dtype
+    return hlo.convert(_count(position, bins, None, dtype), self.dtype)
+
+
+# ---- histogram and histogramdd ---------------------------------------------------------------
+
+
+def _linear_edges(low: Value, high: Value, bins: int) -> Value:
+    """``bins + 1`` edges, computed from either end as `torch.linspace` does."""
+    shape = (bins + 1,)
+    step = hlo.expand((high - low) / bins, shape)
+    index = hlo.iota(shape, 0, low.dtype)
+    near = hlo.expand(low, shape) + step * index
+    far = hlo.expand(high, shape) - step * (bins - index)
+    return hlo.select(index < (bins + 1) // 2, near, far)
+
+
+def _columns(x: Value) -> list[Value]:
+    """The last-dim columns of ``x`` [..., D], each flat."""
+    rows, depth = x.numel // max(x.shape[-1], 1), x.shape[-1]
+    x = hlo.reshape(x, (rows, depth))
+    return [hlo.flatten(hlo.slice_dim(x, 1, d, d + 1)) for d in range(depth)]
+
+
+def _edges_for(columns: Sequence[Value], bins: Sequence[int], range_) -> list[Value]:
+    edges = []
+    for d, (column, count) in enumerate(zip(columns, bins, strict=True)):
+        if range_:
+            low, high = (hlo.constant(v, column.dtype) for v in range_[2 * d : 2 * d + 2])
+            low, high = _apart(low, high, 0.5)
+        else:
+            low, high = _data_range(column, 0.5)
+        edges.append(_linear_edges(low, high, count))
+    return edges
+
+
+def _histogram(columns: Sequence[Value], edges: Sequence[Value], weight, density: bool) -> Value:
+    """Counts, weighted and normalized if asked, over the grid the edges span."""
+    dtype = columns[0].dtype
+    shape = [e.shape[0] - 1 for e in edges]
+    size = math.prod(shape)
+    flat, inside = None, None
+    for x, edge in zip(columns, edges, strict=True):
+        bins = edge.shape[0] - 1
+        low, high = (hlo.slice_dim(edge, 0, i, i + 1) for i in (0, bins))
+        position = hlo.convert(search(edge, x, right=True) - 1, torch.int32)
+        # Only the last bin holds its right edge.
+        position = hlo.minimum(position, hlo.full_like(position, bins - 1))
+        within = (x >= low) & (x <= high)
+        flat = position if flat is None else flat * bins + position
+        inside = within if inside is None else inside & within
+    flat = hlo.select(inside, flat, hlo.full_like(flat, size))
+    weight = None if weight is None else hlo.flatten(weight)
+    counts = hlo.reshape(_count(flat, size, weight, dtype), shape)
+    if not density:
+        return counts
+    counts = counts / hlo.reduce(counts, "add", list(range(counts.ndim)))
+    for d, edge in enumerate(edges):
+        widths = hlo.slice_dim(edge, 0, 1, shape[d] + 1) - hlo.slice_dim(edge, 0, 0, shape[d])
+        counts = counts / hlo.broadcast_in_dim(widths, shape, [d])
+    return counts
+
+
+@op("aten::histogram.bin_ct")
+def histogram_bin_ct(self, bins=100, range=None, weight=None, density=False):
+    x = hlo.flatten(self)
+    [edges] = _edges_for([x], [bins], range)
+    return _histogram([x], [edges], weight, density), edges
+
+
+@op("aten::histogram.bins_tensor")
+def histogram_bins_tensor(self, bins, weight=None, density=False):
+    return _histogram([hlo.flatten(self)], [bins], weight, density), bins
+
+
+@op("aten::_histogramdd_bin_edges")
+def _histogramdd_bin_edges(self, bins, range=None, weight=None, density=False):
+    return _edges_for(_columns(self), bins, range)
+
+
+@op("aten::_histogramdd_from_bin_cts")
+def _histogramdd_from_bin_cts(self, bins, range=None, weight=None, density=False):
+    columns = _columns(self)
+    return _histogram(columns, _edges_for(columns, bins, range), weight, density)
+
+
+@op("aten::_histogramdd_from_bin_tensors")
+def _histogramdd_from_bin_tensors(self, bins, weight=None, density=False):
+    return _histogram(_columns(self), bins, weight, density)

@@ -1,0 +1,264 @@
+"""Normalization layers: batch, layer, group and weight norm with their backward, and renorm.
+
+Statistics are the two-pass moments of `reduce.py`, in float32 for 16-bit inputs; they are returned
+in the dtype PyTorch's metadata gives. Batch norm in training mutates its running statistics, which
+the rules return after the results (`writes`); `momentum` is a run-time number because
+``momentum=None`` makes it change at every step. `_fused_rms_norm` is composite in PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..lowering import hlo
+from ..lowering.builder import Value
+from ..lowering.registry import expected, op
+from .reduce import count_over, moments, vector_norm, widen
+
+# ---- shared helpers ------------------------------------------------------------------------
+
+
+def _finish(values: Sequence[Value | None]) -> list[Value | None]:
+    """Cast and shape values as the results are; results PyTorch does not want become None."""
+    return [
+        None if wanted is None else hlo.reshape(hlo.convert(value, wanted.dtype), wanted.shape)
+        for value, wanted in zip(values, expected(), strict=True)
+    ]
+
+
+def _along(x: Value | None, like: Value, dims: Sequence[int]) -> Value | None:
+    """``x``, whose elements run over ``dims`` of ``like``, widened and broadcast to ``like``."""
+    if x is None:
+        return None
+    x = hlo.reshape(widen(x), [like.shape[d] for d in dims])
+    return hlo.broadcast_in_dim(x, like.shape, dims)
+
+
+def _affine(x: Value, weight: Value | None, bias: Value | None) -> Value:
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
+def _normalized(x: Value, dims: Sequence[int], eps: float) -> tuple[Value, Value, Value]:
+    """(x normalized over ``dims``, mean, reciprocal standard deviation); the latter keep dims."""
+    variance, mean = moments(x, dims, correction=0)
+    rstd = hlo.rsqrt(variance + eps)
+    return (x - mean) * rstd, mean, rstd
+
+
+def _input_gradient(flow: Value, xhat: Value, rstd: Value, dims: Sequence[int]) -> Value:
+    """Gradient through normalization over ``dims``, for the gradient ``flow`` of ``xhat``."""
+    count = count_over(flow, dims)
+    mean_flow = hlo.reduce(flow, "add", dims, keepdim=True) / count
+    mean_dot = hlo.reduce(flow * xhat, "add", dims, keepdim=True) / count
+    return (flow - mean_flow - xhat * mean_dot) * rstd
+
+
+# ---- batch norm ----------------------------------------------------------------------------
+
+
+def _blend(running: Value | None, fresh: Value, momentum) -> Value | None:
+    if running is None:
+        return None
+    old, fresh = widen(running), hlo.reshape(fresh, running.shape)
+    return hlo.convert(old + (fresh - old) * momentum, running.dtype)
+
+
+def _batch_norm_train(x, weight, bias, running_mean, running_var, momentum, eps):
+    """([output, mean, rstd], new running mean, new running variance)."""
+    wide = widen(x)
+    dims = [d for d in range(x.ndim) if d != 1]
+    variance, mean = moments(wide, dims, correction=0)
+    rstd = hlo.rsqrt(variance + eps)
+    weight, bias = _along(weight, x, [1]), _along(bias, x, [1])
+    output = _affine((wide - mean) * rstd, weight, bias)
+    count = count_over(x, dims)
+    unbiased = variance * (count / (count - 1) if count > 1 else float("nan"))
+    return (
+        [output, mean, rstd],
+        _blend(running_mean, mean, momentum),
+        _blend(running_var, unbiased, momentum),
+    )
+
+
+def _batch_norm_eval(x, weight, bias, running_mean, running_var, eps):
+    mean = _along(running_mean, x, [1])
+    rstd = hlo.rsqrt(widen(running_var) + eps)
+    output = (widen(x) - mean) * _along(rstd, x, [1])
+    output = _affine(output, _along(weight, x, [1]), _along(bias, x, [1]))
+    saved = [running_mean, rstd]
+    # CPU PyTorch saves nothing in evaluation, other devices the statistics they used.
+    if expected()[1].shape == (0,):
+        saved = [hlo.constant(0, r.dtype, r.shape) for r in expected()[1:3]]
+    return [output, *saved]
+
+
+@op(
+    "aten::native_batch_norm",
+    "aten::_native_batch_norm_legit",
+    writes=("running_mean", "running_var"),
+    runtime=("momentum",),
+)
+def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
+    if not training:
+        results = _batch_norm_eval(input, weight, bias, running_mean, running_var, eps)
+        return [*_finish(results), running_mean, running_var]
+    results, *running = _batch_norm_train(
+        input, weight, bias, running_mean, running_var, momentum, eps
+    )
+    return [*_finish(results), *running]
+
+
+@op("aten::_native_batch_norm_legit.no_stats", runtime=("momentum",))
+def _native_batch_norm_legit_no_stats(input, weight, bias, training, momentum, eps):
+    # Without running statistics there is nothing else to normalize by, training or not.
+    results, *_ = _batch_norm_train(input, weight, bias, None, None, momentum, eps)
+    return _finish(results)
+
+
+@op(
+    "aten::_batch_norm_with_update",
+    writes=("running_mean", "running_var"),
+    runtime=("momentum",),
+)
+def _batch_norm_with_update(input, weight, bias, running_mean, running_var, momentum, eps):
+    results, *running = _batch_norm_train(
+        input, weight, bias, running_mean, running_var, momentum, eps
+    )
+    reserve = expected()[3]
+    results.append(hlo.constant(0, reserve.dtype, reserve.shape))
+    return [*_finish(results), *running]
+
+
+@op("aten::native_batch_norm_backward")
+def native_batch_norm_backward(
+    grad_out,
+    input,
+    weight,
+    running_mean,
+    running_var,
+    save_mean,
+    save_invstd,
+    train,
+    eps,
+    output_mask,
+):
+    grad, x = widen(grad_out), widen(input)
+    dims = [d for d in range(x.ndim) if d != 1]
+    mean = save_mean if train else running_mean
+    rstd = widen(save_invstd) if train else hlo.rsqrt(widen(running_var) + eps)
+    rstd = _along(rstd, x, [1])
+    xhat = (x - _along(mean, x, [1])) * rstd
+    flow = _affine(grad, _along(weight, x, [1]), None)
+    grad_input = _input_gradient(flow, xhat, rstd, dims) if train else flow * rstd
+    grad_weight, grad_bias = hlo.reduce(grad * xhat, "add", dims), hlo.reduce(grad, "add", dims)
+    return _finish([grad_input, grad_weight, grad_bias])
+
+
+@op("aten::batch_norm_backward")
+def batch_norm_backward(
+    grad_out,
+    input,
+    weight,
+    running_mean,
+    running_var,
+    save_mean,
+    save_var,
+    update,
+    eps,
+    output_mask,
+    reserve,
+):
+    return native_batch_norm_backward(
+        grad_out,
+        input,
+        weight,
+        running_mean,
+        running_var,
+        save_mean,
+        save_var,
+        update,
+        eps,
+        output_mask,
+    )
+
+
+# ---- layer norm ----------------------------------------------------------------------------
+
+
+@op("aten::native_layer_norm")
+def native_layer_norm(input, normalized_shape, weight, bias, eps):
+    x = widen(input)
+    inner = list(range(x.ndim - len(normalized_shape), x.ndim))
+    xhat, mean, rstd = _normalized(x, inner, eps)
+    output = _affine(xhat, _along(weight, x, inner), _along(bias, x, inner))
+    return _finish([output, mean, rstd])
+
+
+@op("aten::native_layer_norm_backward")
+def native_layer_norm_backward(
+    grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask
+):
+    grad, x = widen(grad_out), widen(input)
+    split = x.ndim - len(normalized_shape)
+    inner, outer = list(range(split, x.ndim)), list(range(split))
+    rstd = _along(rstd, x, outer)
+    xhat = (x - _along(mean, x, outer)) * rstd
+    flow = _affine(grad, _along(weight, x, inner), None)
+    grad_input = _input_gradient(flow, xhat, rstd, inner)
+    grad_weight, grad_bias = hlo.reduce(grad * xhat, "add", outer), hlo.reduce(grad, "add", outer)
+    return _finish([grad_input, grad_weight, grad_bias])
+
+
+# ---- group norm ----------------------------------------------------------------------------
+
+
+@op("aten::native_group_norm")
+def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
+    x = hlo.reshape(widen(input), (N, group, C // group, HxW))
+    xhat, mean, rstd = _normalized(x, [2, 3], eps)
+    output = _affine(xhat, _along(weight, x, [1, 2]), _along(bias, x, [1, 2]))
+    return _finish([output, mean, rstd])
+
+
+@op("aten::native_group_norm_backward")
+def native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask):
+    shape = (N, group, C // group, HxW)
+    grad, x = hlo.reshape(widen(grad_out), shape), hlo.reshape(widen(input), shape)
+    rstd = _along(rstd, x, [0, 1])
+    xhat = (x - _along(mean, x, [0, 1])) * rstd
+    flow = _affine(grad, _along(weight, x, [1, 2]), None)
+    grad_input = _input_gradient(flow, xhat, rstd, [2, 3])
+    grad_weight = hlo.reduce(grad * xhat, "add", [0, 3])
+    return _finish([grad_input, grad_weight, hlo.reduce(grad, "add", [0, 3])])
+
+
+# ---- weight norm and renorm ----------------------------------------------------------------
+
+
+def _other_dims(x: Value, dim: int) -> list[int]:
+    return [d for d in range(x.ndim) if d != dim % x.ndim]
+
+
+@op("aten::_weight_norm_interface")
+def _weight_norm_interface(v, g, dim=0):
+    wide = widen(v)
+    norm = vector_norm(wide, 2, _other_dims(v, dim))
+    return _finish([wide * (widen(g) / norm), norm])
+
+
+@op("aten::_weight_norm_interface_backward")
+def _weight_norm_interface_backward(grad_w, saved_v, saved_g, saved_norms, dim):
+    grad, v, g, norm = map(widen, (grad_w, saved_v, saved_g, saved_norms))
+    along = hlo.reduce(grad * v, "add", _other_dims(v, dim), keepdim=True) / norm
+    grad_v = (grad - v * (along / norm)) * (g / norm)
+    return _finish([grad_v, along])
+
+
+@op("aten::renorm", static=("p",))
+def renorm(self, p, dim, maxnorm):
+    x = widen(self)
+    norm = vector_norm(x, p, _other_dims(x, dim))
+    limit = hlo.convert(maxnorm, norm.dtype) if isinstance(maxnorm, Value) else maxnorm
+    factor = hlo.where(norm > limit, limit / (norm + 1e-7), hlo.full_like(norm, 1))
+    return hlo.convert(x * factor, self.dtype)

@@ -1,0 +1,296 @@
+"""Element-wise arithmetic on two or three operands.
+
+Here: add to xlogy, division and its roundings, powers, clamping, selection by mask. One-operand
+functions are in `unary.py`; comparisons, logic and bits in `compare.py`. Integer division by zero
+raises on the CPU; here, as on other accelerators, it yields an unspecified number (XLA's) and never
+ends the process.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ..lowering import hlo, promote
+from ..lowering.builder import Value
+from ..lowering.registry import binary, expected, op
+from .common import is_infinite, operands, plain, scaled, with_sign_of
+
+_ALPHA = {"alpha": (1,)}
+
+
+def _rows(names: str, word, promote: str = "arith") -> None:
+    """Register ``word`` for several overloads; Python numbers are made values for it."""
+    for name in names.split():
+        binary(f"aten::{name}", lambda a, b: word(*operands(a, b)), promote=promote)
+
+
+# ---- sums and products ---------------------------------------------------------------------
+
+
+@op("aten::add.Tensor", "aten::add.Scalar", promote="arith", specialize=_ALPHA)
+def add_Tensor(self, other, alpha=1):
+    return self + scaled(other, alpha)
+
+
+@op("aten::sub.Tensor", "aten::sub.Scalar", promote="arith", specialize=_ALPHA)
+def sub_Tensor(self, other, alpha=1):
+    return self - scaled(other, alpha)
+
+
+@op("aten::rsub.Tensor", "aten::rsub.Scalar", promote="arith", specialize=_ALPHA)
+def rsub_Tensor(self, other, alpha=1):
+    return other - scaled(self, alpha)
+
+
+@op("aten::addcmul", promote="arith", specialize={"value": (1,)})
+def addcmul(self, tensor1, tensor2, value=1):
+    return self + scaled(tensor1 * tensor2, value)
+
+
+@op("aten::addcdiv", promote="arith", specialize={"value": (1,)})
+def addcdiv(self, tensor1, tensor2, value=1):
+    return self + scaled(tensor1 / tensor2, value)
+
+
+@op("aten::lerp.Scalar", "aten::lerp.Tensor", promote="arith")
+def lerp_Tensor(self, end, weight):
+    self, end, weight = operands(self, end, weight)
+    distance = end - self
+    # Starting from the nearer end keeps the result exact at both ends.
+    near_end = end - distance * (1 - weight)
+    return hlo.where(hlo.abs(weight) < 0.5, self + weight * distance, near_end)
+
+
+_rows("mul.Tensor mul.Scalar", lambda a, b: a * b)
+
+
+# ---- division ------------------------------------------------------------------------------
+
+
+def _truncated(x: Value) -> Value:
+    return hlo.select(x < 0, hlo.unary("ceil", x), hlo.floor(x)) if x.is_floating else x
+
+
+def _signs_differ(remainder: Value, divisor: Value) -> Value:
+    return (remainder != 0) & ((remainder < 0) ^ (divisor < 0))
+
+
+def _divide_trunc(a: Value, b: Value) -> Value:
+    return _truncated(hlo.binary("divide", a, b))
+
+
+def _divide_floor(a: Value, b: Value) -> Value:
+    remainder = a % b
+    borrow = _signs_differ(remainder, b).to(a.dtype)
+    if not a.is_floating:
+        return hlo.binary("divide", a, b) - borrow
+    # Python's floor division: the quotient of the exact multiple, so that 1 // 0.1 is 9.
+    quotient = (a - remainder) / b - borrow
+    floor = hlo.floor(quotient)
+    floor = floor + (quotient - floor > 0.5).to(a.dtype)
+    true_quotient = a / b
+    floor = hlo.select(quotient == 0, with_sign_of(hlo.zeros_like(a), true_quotient), floor)
+    return hlo.select(b == 0, true_quotient, floor)
+
+
+def _python_remainder(a: Value, b: Value) -> Value:
+    remainder = a % b
+    return hlo.select(_signs_differ(remainder, b), remainder + b, remainder)
+
+
+@op("aten::div.Tensor_mode", "aten::div.Scalar_mode", promote="arith")
+def div_Tensor_mode(self, other, rounding_mode=None):
+    if rounding_mode is None:
+        return self / other
+    divide = {"trunc": _divide_trunc, "floor": _divide_floor}[rounding_mode]
+    return divide(*operands(self, other))
+
+
+_rows("div.Tensor div.Scalar", lambda a, b: a / b, promote="float")
+_rows("floor_divide floor_divide.Scalar", _divide_floor)
+_rows("remainder.Tensor remainder.Scalar remainder.Scalar_Tensor", _python_remainder)
+_rows("fmod.Tensor fmod.Scalar", lambda a, b: a % b)
+
+
+# ---- powers --------------------------------------------------------------------------------
+
+
+def _power(self, exponent):
+    self, exponent = operands(self, exponent)
+    power = self**exponent
+    if not self.is_complex:
+        return power
+    # XLA goes through log(0) here; a zero base vanishes where the exponent's real part is positive.
+    vanishes = (self == 0) & (hlo.real(exponent) > 0)
+    return hlo.select(vanishes, hlo.zeros_like(power), power)
+
+
+op("aten::pow.Tensor_Tensor", "aten::pow.Scalar", promote="arith")(_power)
+
+_SHORT_POWERS = {
+    0: lambda x: hlo.full_like(x, 1),
+    1: lambda x: x,
+    2: lambda x: x * x,
+    3: lambda x: x * x * x,
+    0.5: hlo.sqrt,
+    -0.5: hlo.rsqrt,
+    -1: lambda x: 1 / x,
+    -2: lambda x: 1 / (x * x),
+}
+
+
+@op("aten::pow.Tensor_Scalar", promote="arith", specialize={"exponent": tuple(_SHORT_POWERS)})
+def pow_Tensor_Scalar(self, exponent):
+    if plain(exponent, *_SHORT_POWERS):
+        x = self.to(promote.compute_dtype(expected()[0].dtype))
+        return _SHORT_POWERS[exponent](x)
+    return _power(self, exponent)
+
+
+@op("aten::ldexp.Tensor", promote="float")
+def ldexp_Tensor(self, other):
+    self, other = operands(self, other)
+    return self * hlo.full_like(other, 2) ** other
+
+
+def _xlogy(a: Value, b: Value) -> Value:
+    product = hlo.select(a == 0, hlo.zeros_like(a), a * hlo.log(b))
+    return hlo.select(hlo.is_nan(b), b, product)
+
+
+_rows("xlogy.Tensor xlogy.Scalar_Self xlogy.Scalar_Other", _xlogy, promote="float")
+
+
+def _log_sum(a: Value, b: Value, exponential, log_of_sum) -> Value:
+    """log(exp(a) + exp(b)) without overflow; ``log_of_sum`` is log(1 + x) in the same base."""
+    if a.is_complex:
+        raise NotImplementedError(f"aten::logaddexp of {a.dtype}: no stable complex form yet")
+    largest = hlo.maximum(a, b)
+    total = largest + log_of_sum(exponential(-hlo.abs(a - b)))
+    # inf - inf is NaN; equal infinities are their own sum.
+    return hlo.select(is_infinite(a) & (a == b), a, total)
+
+
+def _log1p(x: Value) -> Value:
+    return hlo.unary("log_plus_one", x)
+
+
+_rows("logaddexp", lambda a, b: _log_sum(a, b, hlo.exp, _log1p), promote="float")
+_rows(
+    "logaddexp2",
+    lambda a, b: _log_sum(
+        a, b, lambda x: hlo.full_like(x, 2) ** x, lambda x: _log1p(x) * (1 / math.log(2))
+    ),
+    promote="float",
+)
+
+
+# ---- larger and smaller --------------------------------------------------------------------
+
+
+def _extremum(word: str):
+    def choose(a: Value, b: Value) -> Value:
+        return hlo.binary(hlo.boolean_word(word, a.dtype), a, b)
+
+    return choose
+
+
+def _extremum_ignoring_nan(word: str):
+    def choose(a: Value, b: Value) -> Value:
+        chosen = _extremum(word)(a, b)
+        if not a.is_floating:
+            return chosen
+        return hlo.select(hlo.is_nan(a), b, hlo.select(hlo.is_nan(b), a, chosen))
+
+    return choose
+
+
+_larger, _smaller = _extremum("maximum"), _extremum("minimum")
+_rows("maximum", _larger)
+_rows("minimum", _smaller)
+_rows("fmax", _extremum_ignoring_nan("maximum"))
+_rows("fmin", _extremum_ignoring_nan("minimum"))
+
+
+@op("aten::clamp", "aten::clamp.Tensor", promote="arith")
+def clamp(self, min=None, max=None):  # noqa: A002 - the schema's names
+    # The upper bound wins when the bounds cross, and a NaN bound gives NaN.
+    if min is not None:
+        self = _larger(*operands(self, min))
+    return self if max is None else _smaller(*operands(self, max))
+
+
+@op("aten::clamp_min", "aten::clamp_min.Tensor", promote="arith")
+def clamp_min(self, min):  # noqa: A002
+    return _larger(*operands(self, min))
+
+
+@op("aten::clamp_max", "aten::clamp_max.Tensor", promote="arith")
+def clamp_max(self, max):  # noqa: A002
+    return _smaller(*operands(self, max))
+
+
+# ---- geometry and numbers ------------------------------------------------------------------
+
+
+def _hypot(a: Value, b: Value) -> Value:
+    a, b = hlo.abs(a), hlo.abs(b)
+    large, small = hlo.maximum(a, b), hlo.minimum(a, b)
+    ratio = small / hlo.select(large == 0, hlo.full_like(large, 1), large)
+    length = large * hlo.sqrt(ratio * ratio + 1)
+    infinite = is_infinite(a) | is_infinite(b)
+    return hlo.select(infinite, hlo.full_like(a, math.inf), length)
+
+
+_rows("atan2", lambda a, b: hlo.binary("atan2", a, b), promote="float")
+_rows("hypot", _hypot)
+_rows("copysign.Tensor copysign.Scalar", with_sign_of, promote="float")
+
+
+@op("aten::nextafter", promote="compare")
+def nextafter(self, other):
+    return hlo.binary("chlo.next_after", self, other)
+
+
+def _gcd(a: Value, b: Value) -> Value:
+    """Euclid's algorithm on all elements at once, until every remainder is zero."""
+    everywhere = list(range(a.ndim))
+
+    def unfinished(_, b):
+        return hlo.reduce(b != 0, "or", everywhere)
+
+    def step(a, b):
+        # XLA's remainder by zero is the dividend, so finished elements are held by hand.
+        finished = b == 0
+        return [hlo.select(finished, a, b), hlo.select(finished, b, a % b)]
+
+    return hlo.while_loop(unfinished, step, [hlo.abs(a), hlo.abs(b)])[0]
+
+
+def _lcm(a: Value, b: Value) -> Value:
+    divisor = _gcd(a, b)
+    quotient = hlo.binary("divide", a, hlo.where(divisor == 0, 1, divisor).to(a.dtype))
+    return hlo.abs(quotient * b)
+
+
+_rows("gcd", _gcd)
+_rows("lcm", _lcm)
+
+
+# ---- selection by mask ---------------------------------------------------------------------
+
+
+@op("aten::where.self")
+def where_self(condition, self, other):
+    dtype = expected()[0].dtype
+    chosen = promote.as_value(self, dtype), promote.as_value(other, dtype)
+    shape = expected()[0].shape
+    on_true, on_false = (hlo.expand(v, shape) for v in chosen)
+    return hlo.select(hlo.expand(condition.to(torch.bool), shape), on_true, on_false)
+
+
+@op("aten::masked_fill.Scalar", "aten::masked_fill.Tensor")
+def masked_fill(self, mask, value):
+    return where_self(mask, value, self)

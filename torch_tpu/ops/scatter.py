@@ -1,0 +1,297 @@
+"""Writing by index: scatter, index_put and its relatives, gradients of embedding.
+
+Duplicate indices: accumulating forms add every occurrence; assigning forms keep one of them, which
+one is unspecified (as in PyTorch). 16-bit floats accumulate in float32 and are rounded once. How
+indices are read, and what happens out of range, is said in `index.py`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ..lowering import hlo, promote
+from ..lowering.builder import Value
+from ..lowering.registry import op
+from .index import at_least_1d, plan
+from .shape import from_end, wrap
+
+_WORDS = {
+    "sum": "add",
+    "add": "add",
+    "mean": "add",
+    "prod": "multiply",
+    "multiply": "multiply",
+    "amax": "maximum",
+    "amin": "minimum",
+}
+_NEUTRAL = {
+    "add": lambda dtype: 0,
+    "multiply": lambda dtype: 1,
+    "maximum": hlo.lowest,
+    "minimum": hlo.highest,
+}
+
+
+# ---- the two kinds of scatter -----------------------------------------------------------------
+
+
+def scatter_elements(x: Value, dim: int, index: Value, updates: Value, combine: str) -> Value:
+    """Element-wise scatter along ``dim``: ``updates`` has the shape of ``index``."""
+    if not index.numel:
+        return x
+    others = [d for d in range(x.ndim) if d != dim]
+    limits = [x.shape[d] if d == dim else n for d, n in enumerate(index.shape)]
+    part = hlo.scatter(
+        hlo.slice(x, [0] * x.ndim, limits),
+        index,
+        updates,
+        combine,
+        window_dims=[],
+        inserted=[dim],
+        index_map=[dim],
+        index_vector_dim=x.ndim,
+        batching=others,
+        index_batching=others,
+    )
+    if part.shape == x.shape:
+        return part
+    return hlo.dynamic_update_slice(x, part, [hlo.constant(0, torch.int64)] * x.ndim)
+
+
+def scatter_slices(x: Value, dim: int, index: Value, updates: Value, combine: str) -> Value:
+    """Slice-wise scatter: slice k of ``updates`` along ``dim`` goes to ``index[k]``."""
+    if not updates.numel:
+        return x
+    return hlo.scatter(
+        x,
+        index,
+        updates,
+        combine,
+        window_dims=[d for d in range(x.ndim) if d != dim],
+        inserted=[dim],
+        index_map=[dim],
+        index_vector_dim=1,
+    )
+
+
+def _floor_divide(a: Value, b: Value) -> Value:
+    """For a positive ``b``."""
+    if a.is_floating or a.is_complex:
+        return a / b
+    quotient, rest = hlo.binary("divide", a, b), hlo.binary("remainder", a, b)
+    return quotient - (rest < 0).to(a.dtype)
+
+
+def reduce_into(write, x: Value, updates: Value, reduce: str, include_self: bool) -> Value:
+    """Combine ``updates`` into ``x`` with ``write(base, updates, word)``, one of the scatters."""
+    word, dtype = _WORDS[reduce], x.dtype
+    work = promote.compute_dtype(dtype)
+    x, updates = x.to(work), updates.to(work)
+    if not include_self:
+        touched = hlo.constant(False, torch.bool, x.shape)
+        touched = write(touched, hlo.constant(True, torch.bool, updates.shape), "set")
+        x = hlo.select(touched, hlo.full_like(x, _NEUTRAL[word](work)), x)
+    out = write(x, updates, word)
+    if reduce == "mean":
+        # Counted in int64, since narrow integers and floats would miscount large groups.
+        count = hlo.constant(1 if include_self else 0, torch.int64, x.shape)
+        count = write(count, hlo.constant(1, torch.int64, updates.shape), "add")
+        count = hlo.maximum(count, hlo.full_like(count, 1))
+        if x.is_integral:
+            out = _floor_divide(out.to(torch.int64), count)
+        else:
+            out = out / count.to(work)
+    return out.to(dtype)
+
+
+# ---- scatter ----------------------------------------------------------------------------------
+
+
+def _scatter(self: Value, dim: int, index: Value, src, reduce: str, include_self=True) -> Value:
+    """``src`` is a value at least as large as ``index`` or a run-time number."""
+    x, index = at_least_1d(self), at_least_1d(index)
+    dim = wrap(dim, self.ndim)
+    if not index.numel:
+        return self
+    if isinstance(src, Value) and not src.weak:
+        src = hlo.slice(at_least_1d(src), [0] * index.ndim, index.shape).to(x.dtype)
+    else:
+        src = hlo.expand(promote.as_value(src, x.dtype), index.shape)
+
+    def write(base, updates, word):
+        return scatter_elements(base, dim, index, updates, word)
+
+    out = (
+        write(x, src, "set")
+        if reduce == "set"
+        else reduce_into(write, x, src, reduce, include_self)
+    )
+    return hlo.reshape(out, self.shape)
+
+
+@op("aten::scatter.src")
+def scatter_src(self, dim, index, src):
+    return _scatter(self, dim, index, src, "set")
+
+
+@op("aten::scatter.value")
+def scatter_value(self, dim, index, value):
+    return _scatter(self, dim, index, value, "set")
+
+
+@op("aten::scatter.reduce")
+def scatter_reduce(self, dim, index, src, reduce):
+    return _scatter(self, dim, index, src, reduce)
+
+
+@op("aten::scatter.value_reduce")
+def scatter_value_reduce(self, dim, index, value, reduce):
+    return _scatter(self, dim, index, value, reduce)
+
+
+@op("aten::scatter_add")
+def scatter_add(self, dim, index, src):
+    return _scatter(self, dim, index, src, "add")
+
+
+@op("aten::scatter_reduce.two")
+def scatter_reduce_two(self, dim, index, src, reduce, include_self=True):
+    return _scatter(self, dim, index, src, reduce, include_self)
+
+
+# ---- index_add and its relatives --------------------------------------------------------------
+
+
+def _slices(self: Value, dim: int, index: Value, source: Value):
+    """(x, writer, source) with at least one dim each; ``source`` matches the indexed slices."""
+    x, index, dim = at_least_1d(self), hlo.flatten(index), wrap(dim, self.ndim)
+    shape = (*x.shape[:dim], index.numel, *x.shape[dim + 1 :])
+    source = (
+        hlo.reshape(source, shape)
+        if source.numel == math.prod(shape)
+        else (hlo.expand(source, shape))
+    )
+
+    def write(base, updates, word):
+        return scatter_slices(base, dim, index, updates, word)
+
+    return x, write, source.to(x.dtype)
+
+
+@op("aten::index_add")
+def index_add(self, dim, index, source, alpha=1):
+    x, write, source = _slices(self, dim, index, source)
+    work = promote.compute_dtype(x.dtype)
+    source = source.to(work) * promote.as_value(alpha, work)
+    return hlo.reshape(write(x.to(work), source, "add").to(x.dtype), self.shape)
+
+
+@op("aten::index_copy")
+def index_copy(self, dim, index, source):
+    x, write, source = _slices(self, dim, index, source)
+    return hlo.reshape(write(x, source, "set"), self.shape)
+
+
+@op("aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor")
+def index_fill(self, dim, index, value):
+    value = hlo.reshape(promote.as_value(value, self.dtype), ())
+    x, write, source = _slices(self, dim, index, value)
+    return hlo.reshape(write(x, source, "set"), self.shape)
+
+
+@op("aten::index_reduce")
+def index_reduce(self, dim, index, source, reduce, include_self=True):
+    x, write, source = _slices(self, dim, index, source)
+    return hlo.reshape(reduce_into(write, x, source, reduce, include_self), self.shape)
+
+
+# ---- index_put --------------------------------------------------------------------------------
+
+
+@op("aten::index_put", "aten::_index_put_impl", host=("indices",))
+def index_put(self, indices, values, accumulate=False, unsafe=False):
+    p = plan(self.shape, indices, "aten::index_put")
+    values = values.to(self.dtype)
+    if p is None:
+        values = hlo.expand(values, self.shape)
+        return self + values if accumulate else values
+    if 0 in p.shape:
+        return self
+    work = promote.compute_dtype(self.dtype) if accumulate else self.dtype
+    out = hlo.scatter(
+        self.to(work),
+        p.vectors,
+        hlo.expand(values, p.shape).to(work),
+        "add" if accumulate else "set",
+        window_dims=p.window,
+        inserted=p.dims,
+        index_map=p.dims,
+        index_vector_dim=p.vectors.ndim - 1,
+    )
+    return out.to(self.dtype)
+
+
+@op("aten::put")
+def put(self, index, source, accumulate=False):
+    if not index.numel:
+        return self
+    work = promote.compute_dtype(self.dtype) if accumulate else self.dtype
+    out = scatter_elements(
+        hlo.flatten(self).to(work),
+        0,
+        hlo.flatten(from_end(index, self.numel)),
+        hlo.flatten(source).to(work),
+        "add" if accumulate else "set",
+    )
+    return hlo.reshape(out.to(self.dtype), self.shape)
+
+
+# ---- embedding tables -------------------------------------------------------------------------
+
+
+def count_indices(indices: Value, size: int, dtype: torch.dtype = torch.int64) -> Value:
+    """How often each of ``range(size)`` occurs in ``indices``."""
+    ones = hlo.constant(1, dtype, (indices.numel,))
+    return scatter_slices(hlo.constant(0, dtype, (size,)), 0, hlo.flatten(indices), ones, "add")
+
+
+@op("aten::embedding_dense_backward")
+def embedding_dense_backward(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq):
+    width = grad_output.shape[-1]
+    if not grad_output.numel:
+        return hlo.constant(0, grad_output.dtype, (num_weights, width))
+    work = promote.compute_dtype(grad_output.dtype)
+    index = hlo.flatten(indices)
+    rows = hlo.reshape(grad_output, (index.numel, width)).to(work)
+    if scale_grad_by_freq:
+        counts = hlo.take(count_indices(index, num_weights), index, 0).to(work)
+        rows = rows / hlo.broadcast_in_dim(counts, rows.shape, [0])
+    if padding_idx >= 0:
+        # XLA drops updates that are out of range.
+        dropped = hlo.full_like(index, num_weights)
+        index = hlo.select(index == padding_idx, dropped, index)
+    table = hlo.constant(0, work, (num_weights, width))
+    return scatter_slices(table, 0, index, rows, "add").to(grad_output.dtype)
+
+
+@op("aten::embedding_renorm", runtime=("max_norm",))
+def embedding_renorm(self, indices, max_norm, norm_type):
+    work = promote.compute_dtype(self.dtype)
+    table = self.to(work)
+    if norm_type == math.inf:
+        norm = hlo.reduce(hlo.abs(table), "maximum", [1])
+    elif norm_type == 2:
+        norm = hlo.sqrt(hlo.reduce(table * table, "add", [1]))
+    elif norm_type == 1:
+        norm = hlo.reduce(hlo.abs(table), "add", [1])
+    else:
+        power = hlo.binary("power", hlo.abs(table), hlo.full_like(table, norm_type))
+        norm = hlo.reduce(power, "add", [1])
+        norm = hlo.binary("power", norm, hlo.full_like(norm, 1 / norm_type))
+    limit = hlo.expand(promote.as_value(max_norm, work), norm.shape)
+    looked_up = count_indices(indices, self.shape[0], torch.int32) > 0
+    too_long = looked_up & (norm > limit)
+    scale = hlo.select(too_long, limit / (norm + 1e-7), hlo.full_like(norm, 1))
+    return (table * hlo.broadcast_in_dim(scale, table.shape, [0])).to(self.dtype)

@@ -1,0 +1,55 @@
+"""Softmax, log-softmax and their backward.
+
+The safe and masked kinds are with the attention that uses them (`attention.py`, `transformer.py`).
+16-bit floats compute in float32 and round once, whatever dtype the result has (`half_to_float`).
+"""
+
+from __future__ import annotations
+
+from ..lowering import hlo
+from ..lowering.builder import Value
+from ..lowering.registry import expected, op
+from .reduce import axes, widen
+
+
+def _rounded(x: Value) -> Value:
+    return hlo.convert(x, expected()[0].dtype)
+
+
+def _total(x: Value, dims) -> Value:
+    return hlo.reduce(x, "add", dims, keepdim=True)
+
+
+def _shifted(x: Value, dims) -> Value:
+    """``x`` less its maximum, so that its exponential cannot overflow."""
+    return x - hlo.reduce(x, "maximum", dims, keepdim=True)
+
+
+def _softmax_of(x: Value, dims) -> Value:
+    weight = hlo.exp(_shifted(x, dims))
+    return weight / _total(weight, dims)
+
+
+@op("aten::_softmax")
+def _softmax(self, dim, half_to_float):
+    return _rounded(_softmax_of(widen(self), axes(self, dim)))
+
+
+@op("aten::_log_softmax")
+def _log_softmax(self, dim, half_to_float):
+    dims = axes(self, dim)
+    x = _shifted(widen(self), dims)
+    return _rounded(x - hlo.log(_total(hlo.exp(x), dims)))
+
+
+@op("aten::_softmax_backward_data")
+def _softmax_backward_data(grad_output, output, dim, input_dtype):
+    grad, output = widen(grad_output), widen(output)
+    flow = grad * output
+    return _rounded(flow - output * _total(flow, axes(output, dim)))
+
+
+@op("aten::_log_softmax_backward_data")
+def _log_softmax_backward_data(grad_output, output, dim, input_dtype):
+    grad, output = widen(grad_output), widen(output)
+    return _rounded(grad - hlo.exp(output) * _total(grad, axes(output, dim)))

@@ -1,0 +1,232 @@
+"""Element-wise functions of one operand: rounding, signs, exponentials, trigonometry, parts.
+
+Mostly table rows. Activations (sigmoid, relu, ...) are in `activation.py`, the error, gamma and
+Bessel functions in `special.py`, logical and bitwise not in `compare.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+
+from ..lowering import hlo
+from ..lowering.builder import Value
+from ..lowering.registry import expected, op, unary
+from .common import (
+    BITS,
+    is_infinite,
+    is_unsigned,
+    operands,
+    sign_bit,
+    widened,
+)
+
+
+def _word(name: str):
+    return functools.partial(hlo.unary, name)
+
+
+# ---- exact functions, computed in the dtype of the operand ---------------------------------
+
+
+def _of_floats(word):
+    """``word`` for floats; integers are already what it would make of them."""
+    return lambda x: word(x) if x.is_floating else x
+
+
+def _trunc(x: Value) -> Value:
+    return hlo.select(x < 0, hlo.unary("ceil", x), hlo.floor(x))
+
+
+def _sign(x: Value) -> Value:
+    if x.dtype is torch.bool:
+        return x
+    positive = x > 0
+    if is_unsigned(x.dtype):
+        return positive.to(x.dtype)
+    return positive.to(x.dtype) - (x < 0).to(x.dtype)
+
+
+def _sgn(x: Value) -> Value:
+    if not x.is_complex:
+        return _sign(x)
+    length = hlo.abs(x)
+    at_zero = length == 0
+    unit = x / hlo.complex(hlo.where(at_zero, 1.0, length), hlo.zeros_like(length))
+    return hlo.select(at_zero, hlo.zeros_like(x), unit)
+
+
+def _conjugate(x: Value) -> Value:
+    return hlo.complex(hlo.real(x), -hlo.imag(x)) if x.is_complex else x
+
+
+_EXACT = {
+    "neg": hlo.neg,
+    "abs": hlo.abs,
+    "ceil": _of_floats(_word("ceil")),
+    "floor": _of_floats(hlo.floor),
+    "round": _of_floats(_word("round_nearest_even")),
+    "trunc": _of_floats(_trunc),
+    "frac": lambda x: x - _trunc(x),
+    "sign": _sign,
+    "sgn": _sgn,
+}
+for _name, _body in _EXACT.items():
+    unary(f"aten::{_name}", _body, promote=None)
+unary("aten::_conj_physical", _conjugate, promote=None, inplace="aten::conj_physical_")
+
+
+@op("aten::round.decimals", promote="arith")
+def round_decimals(self, decimals):
+    if not self.is_floating:
+        raise NotImplementedError(
+            f"aten::round.decimals of {self.dtype}: PyTorch rounds floats only"
+        )
+    scale, nearest = 10.0 ** abs(decimals), _word("round_nearest_even")
+    if decimals < 0:
+        return nearest(self / scale) * scale
+    return nearest(self * scale) / scale
+
+
+# ---- questions -----------------------------------------------------------------------------
+
+
+def _is_infinite(x: Value) -> Value:
+    if x.is_complex:
+        return is_infinite(hlo.real(x)) | is_infinite(hlo.imag(x))
+    return is_infinite(x) if x.is_floating else hlo.constant(False, torch.bool, x.shape)
+
+
+def _equals(number: float):
+    return lambda x: x == number if x.is_floating else hlo.constant(False, torch.bool, x.shape)
+
+
+_QUESTIONS = {
+    "isnan": hlo.is_nan,
+    "isinf": _is_infinite,
+    "isposinf": _equals(math.inf),
+    "isneginf": _equals(-math.inf),
+    "signbit": sign_bit,
+}
+for _name, _body in _QUESTIONS.items():
+    unary(f"aten::{_name}", _body, promote=None)
+
+
+@op("aten::nan_to_num")
+def nan_to_num(self, nan=None, posinf=None, neginf=None):
+    if self.is_complex:
+        real, imag = (_nan_to_num(p, nan, posinf, neginf) for p in (hlo.real(self), hlo.imag(self)))
+        return hlo.complex(real, imag)
+    return _nan_to_num(self, nan, posinf, neginf) if self.is_floating else self
+
+
+def _nan_to_num(x: Value, nan, posinf, neginf) -> Value:
+    largest = torch.finfo(x.dtype).max
+    replacements = (
+        (hlo.is_nan(x), 0 if nan is None else nan),
+        (x == math.inf, largest if posinf is None else posinf),
+        (x == -math.inf, -largest if neginf is None else neginf),
+    )
+    for mask, number in replacements:
+        x = hlo.select(mask, hlo.full_like(x, number), x)
+    return x
+
+
+@op("aten::heaviside", promote="compare")
+def heaviside(self, values):
+    self, values = operands(self, values)
+    return hlo.select(self == 0, values, (self > 0).to(values.dtype))
+
+
+# ---- real functions computed in floating point ---------------------------------------------
+
+
+def _exp2(x: Value) -> Value:
+    if x.is_complex:
+        return hlo.exp(x * math.log(2))
+    return hlo.full_like(x, 2) ** x
+
+
+def _log_in_base(base: float):
+    # A power of the base must give a whole number, so divide rather than multiply by 1/log(base).
+    return lambda x: hlo.log(x) / math.log(base)
+
+
+_FLOAT = {
+    "exp": hlo.exp,
+    "exp2": _exp2,
+    "expm1": _word("exponential_minus_one"),
+    "log": hlo.log,
+    "log1p": _word("log_plus_one"),
+    "log2": _log_in_base(2),
+    "log10": _log_in_base(10),
+    "sqrt": hlo.sqrt,
+    "rsqrt": hlo.rsqrt,
+    "reciprocal": lambda x: 1 / x,
+    "sin": _word("sine"),
+    "cos": _word("cosine"),
+    "tan": _word("tan"),
+    "asin": _word("chlo.asin"),
+    "acos": _word("chlo.acos"),
+    "atan": _word("chlo.atan"),
+    "sinh": _word("chlo.sinh"),
+    "cosh": _word("chlo.cosh"),
+    "tanh": hlo.tanh,
+    "asinh": _word("chlo.asinh"),
+    "acosh": _word("chlo.acosh"),
+    "atanh": _word("chlo.atanh"),
+    "deg2rad": lambda x: x * (math.pi / 180),
+    "rad2deg": lambda x: x * (180 / math.pi),
+}
+for _name, _body in _FLOAT.items():
+    unary(f"aten::{_name}", _body, promote="float")
+
+
+# ---- complex parts, parts of floats --------------------------------------------------------
+
+
+@op("aten::angle", promote="float")
+def angle(self):
+    if self.is_complex:
+        return hlo.binary("atan2", hlo.imag(self), hlo.real(self))
+    angle = hlo.where(self < 0, math.pi, 0.0).to(self.dtype)
+    return hlo.select(hlo.is_nan(self), self, angle)
+
+
+@op("aten::complex")
+def complex_(real, imag):
+    return hlo.complex(*operands(real, imag))
+
+
+@op("aten::polar")
+def polar(abs, angle):  # noqa: A002 - the schema's names
+    abs, angle = operands(abs, angle)  # noqa: A001
+    return hlo.complex(abs * hlo.unary("cosine", angle), abs * hlo.unary("sine", angle))
+
+
+_MANTISSA_BITS = {torch.float32: 23, torch.float64: 52}
+
+
+@op("aten::frexp.Tensor")
+def frexp_Tensor(self):
+    """Take the bits apart. All in integers, because XLA may flush subnormals to zero."""
+    x = widened(self)
+    dtype, width = BITS[x.dtype], _MANTISSA_BITS[x.dtype]
+    all_ones = (1 << (8 * dtype.itemsize - 1 - width)) - 1
+    bits = hlo.bitcast(x, dtype)
+    fraction = bits & ((1 << width) - 1)
+    shift_right = hlo.constant(width, dtype, x.shape)
+    field = hlo.binary("shift_right_logical", bits, shift_right) & all_ones
+    # A subnormal has no leading one: move its first set bit to where the leading one would be.
+    gap = hlo.unary("count_leading_zeros", fraction) - (8 * dtype.itemsize - 1 - width)
+    subnormal = field == 0
+    fraction = hlo.select(subnormal, hlo.binary("shift_left", fraction, gap), fraction)
+    exponent = hlo.select(subnormal, 1 - gap, field) - (all_ones // 2 - 1)
+    sign = bits & (-1 << (8 * dtype.itemsize - 1))
+    mantissa = sign | (fraction & ((1 << width) - 1)) | ((all_ones // 2 - 1) << width)
+    as_is = (subnormal & (fraction == 0)) | (field == all_ones)
+    mantissa = hlo.select(as_is, x, hlo.bitcast(mantissa, x.dtype))
+    exponent = hlo.select(as_is, hlo.zeros_like(exponent), exponent)
+    return mantissa.to(self.dtype), exponent.to(expected()[1].dtype)

@@ -1,0 +1,1 @@
+"""From rules to an executable: tracing, the StableHLO module, compilation."""

@@ -1,0 +1,59 @@
+"""Compiles StableHLO text with the options of this process.
+
+Compile options are a serialized ``CompileOptionsProto`` (xla/pjrt/proto/compile_options.proto); the
+few fields used are encoded by hand because XLA publishes no Python package for its protos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_BUILD_OPTIONS, _PORTABLE, _OVERRIDES = 3, 4, 7  # fields of CompileOptionsProto
+_REPLICAS, _PARTITIONS = 4, 5  # fields of ExecutableBuildOptionsProto
+_STRING, _BOOL, _INT, _DOUBLE = 1, 2, 3, 4  # fields of OptionOverrideProto
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while True:
+        byte, number = number & 0x7F, number >> 7
+        out.append(byte | (0x80 if number else 0))
+        if not number:
+            return bytes(out)
+
+
+def _field(number: int, value: int | bytes) -> bytes:
+    if isinstance(value, bytes):
+        return _varint(number << 3 | 2) + _varint(len(value)) + value
+    return _varint(number << 3) + _varint(value)
+
+
+def _override(value: bool | int | str) -> bytes:
+    if isinstance(value, bool):
+        return _field(_BOOL, int(value))
+    if isinstance(value, int):
+        return _field(_INT, value)
+    return _field(_STRING, value.encode())
+
+
+def compile_options(overrides: Mapping[str, bool | int | str] | None = None) -> bytes:
+    """Options for a one-device program that may run on any device of the client.
+
+    ``overrides`` are XLA debug options by name, e.g. ``{"xla_dump_to": "/tmp/x"}``.
+    """
+    build = _field(_REPLICAS, 1) + _field(_PARTITIONS, 1)
+    encoded = _field(_BUILD_OPTIONS, build) + _field(_PORTABLE, 1)
+    for name, value in (overrides or {}).items():
+        pair = _field(1, name.encode()) + _field(2, _override(value))
+        encoded += _field(_OVERRIDES, pair)
+    return encoded
+
+
+_DEFAULT = compile_options()
+
+
+def compile_text(text: str):
+    """A `torch_tpu._core.Executable` for a module; raises RuntimeError with XLA's message."""
+    from torch_tpu import _core
+
+    return _core.compile(text, _DEFAULT)

@@ -1,0 +1,90 @@
+"""PyTorch's own decompositions as lowerings, for operators without a rule.
+
+The decomposition is traced once per key on fake tensors and the resulting graph goes through the
+same rules. Nothing here is imported before it is needed: PyTorch's tables take half a second to load.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from ..lowering import hlo
+from ..lowering.builder import Value
+from . import graph
+
+
+@functools.cache
+def _table() -> dict:
+    from torch._decomp import decomposition_table
+
+    from ..lowering.registry import RULES
+
+    # An operator with a rule is never taken apart.
+    kept = {}
+    for op, decomposition in decomposition_table.items():
+        name = op.name() if isinstance(op, torch._ops.OpOverload) else None
+        if name is not None and name not in RULES:
+            kept[op] = decomposition
+    return kept
+
+
+def _overload(name: str) -> torch._ops.OpOverload:
+    base, _, variant = name.removeprefix("aten::").partition(".")
+    return getattr(getattr(torch.ops.aten, base), variant or "default")
+
+
+def available(name: str) -> bool:
+    """Whether PyTorch has a decomposition of the overload ``name`` (``"aten::lerp.Scalar"``)."""
+    return name.startswith("aten::") and _overload(name) in _table()
+
+
+def lower(name: str, named: dict, expected: list) -> list:
+    """Emit the decomposition of ``name`` on named values; returns one entry per result."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    op = _overload(name)
+    inputs: list[Value] = []
+    with FakeTensorMode(allow_non_fake_inputs=True):
+
+        def fake(value):
+            if isinstance(value, Value):
+                inputs.append(value)
+                return torch.empty(value.shape, dtype=value.dtype, device="cpu")
+            if isinstance(value, (list, tuple)):
+                return [fake(v) for v in value]
+            return value
+
+        arguments = {a.name: fake(named[a.name]) for a in op._schema.arguments if a.name in named}
+        flat, rebuild = torch.utils._pytree.tree_flatten(arguments)
+        tensors = [i for i, v in enumerate(flat) if isinstance(v, torch.Tensor)]
+
+        def call(*values):
+            full = list(flat)
+            for i, value in zip(tensors, values, strict=True):
+                full[i] = value
+            named_arguments = torch.utils._pytree.tree_unflatten(full, rebuild)
+            positional = []
+            keyword = {}
+            for a in op._schema.arguments:
+                if a.name not in named_arguments:
+                    continue
+                if a.kwarg_only:
+                    keyword[a.name] = named_arguments[a.name]
+                else:
+                    positional.append(named_arguments[a.name])
+            return op(*positional, **keyword)
+
+        traced = make_fx(call, decomposition_table=_table())(*(flat[i] for i in tensors))
+    traced.graph.eliminate_dead_code()
+    produced = graph.lower_graph(traced.graph, inputs)
+    results = [produced] if len(op._schema.returns) == 1 else list(produced)
+    return [_match(r, e) for r, e in zip(results, expected, strict=True)]
+
+
+def _match(value, wanted):
+    if isinstance(value, (list, tuple)):
+        return [_match(v, w) for v, w in zip(value, wanted, strict=True)]
+    return value if value is None else hlo.convert(value, wanted.dtype)
