@@ -43,8 +43,9 @@ def _name_device() -> None:
 
 def _load() -> types.ModuleType:
     """Loads the core, registers the operators, and returns the module for `torch.tpu`."""
-    # Loading the core registers the allocator, guard, hooks and generator.
-    from torch_tpu import _core
+    # Loading the core registers the allocator, guard, hooks and generator. In this form a missing
+    # file is called missing; `from torch_tpu import _core` would blame a circular import.
+    import torch_tpu._core as _core
 
     from .api import amp, module, plugin
     from .dispatch.register import register_all

@@ -207,7 +207,7 @@ void CallState::add_target(Role role, const at::Tensor& tensor) {
 void CallState::add_static(const c10::IValue& value) {
   auto push_list = [&](const auto& list, int64_t kind) {
     key.push(head(kStaticTag, c10::ScalarType::Byte, kind, static_cast<int64_t>(list.size())));
-    for (auto element : list) key.push(element);
+    for (const auto& element : list) key.push(element);
   };
   auto push_one = [&](int64_t kind, auto word) {
     key.push(kStaticTag | kind << 16);
@@ -305,7 +305,7 @@ int find_device(c10::ArrayRef<c10::IValue> arguments) {
 
 CallState::CallState(OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   device = find_device(arguments);
-  key.push(device);
+  key.push(static_cast<int64_t>(device));
   if (kernel.matmul) {
     key.push(static_cast<int64_t>(at::globalContext().float32MatmulPrecision()));
   }

@@ -83,8 +83,24 @@ size_t written_count(const FunctionSchema& schema) {
 }
 
 bool out_variant_of(const FunctionSchema& functional, const FunctionSchema& candidate) {
-  return written_count(candidate) > 0 && written_count(candidate) == functional.returns().size() &&
-         same_arguments(functional, candidate, true);
+  if (written_count(candidate) == 0 ||
+      written_count(candidate) != functional.returns().size() ||
+      !same_arguments(functional, candidate, true)) {
+    return false;
+  }
+  size_t inputs = candidate.arguments().size() - written_count(candidate);
+  if (functional.arguments().size() == inputs) return true;
+  // The out= form lacks arguments that describe the result. It is ours only if no other overload has
+  // exactly its arguments (norm.out belongs to norm.ScalarOpt_dim, not to …_dim_dtype).
+  for (const auto& name : overloads(functional.name())) {
+    auto other = c10::Dispatcher::singleton().findSchema(name);
+    if (other && written_count(other->schema()) == 0 &&
+        other->schema().arguments().size() == inputs &&
+        same_arguments(other->schema(), candidate, true)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 bool is_tensor_type(const c10::Type& type) {
@@ -197,7 +213,9 @@ std::string add_kernel(std::unique_ptr<OpKernel> kernel) {
 std::vector<std::string> register_rule(const RuleOptions& options) {
   auto functional = find_schema(options.functional);
   TORCH_CHECK(functional.has_value(), options.functional, " does not exist in this PyTorch");
-  TORCH_CHECK(!functional->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd),
+  // Some composites have device kernels too, which autograd formulas call directly (silu_backward).
+  TORCH_CHECK(!functional->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
+                  functional->hasKernelForDispatchKey(c10::DispatchKey::CPU),
               options.functional, " is composite: a rule would cut it off from autograd");
   std::vector<std::string> names;
   const FunctionSchema& schema = functional->schema();

@@ -10,12 +10,15 @@ from __future__ import annotations
 import itertools
 import math
 
+import pytest
 import torch
 
+from ops import on_device
 from ops.row import t
 from ops.rows.transformer import layer
 
 NAME = "aten::_scaled_dot_product_fused_attention_overrideable"
+COVERS = (NAME, NAME + "_backward")
 
 
 def math_attention(q, k, v, bias, is_causal, scale, kept=None, p=0.0):
@@ -167,3 +170,8 @@ CASES = [
     plain, causal, grouped_heads, bias_shapes, masked_rows, odd_shapes, large_scores,
     partial_gradients, dropout, encoder_layer_bf16,
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=[c.__name__ for c in CASES])
+def test_case(case):
+    case(on_device.call)

@@ -7,12 +7,15 @@ one operator and returns its results on the CPU as a list.
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
+from ops import on_device
 from ops.row import t
 
 LSTM, GRU = "aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_gru_cell"
+COVERS = (LSTM, LSTM + "_backward_impl", GRU, GRU + "_backward")
 
 
 def lstm(x, h, c, bias_x=None, bias_h=None):
@@ -133,3 +136,8 @@ def saturated(call):
 
 
 CASES = [equations, lstm_cell, gru_cell, no_gradient, saturated]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[c.__name__ for c in CASES])
+def test_case(case):
+    case(on_device.call)

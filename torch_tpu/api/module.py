@@ -78,12 +78,17 @@ def stand_in(cause: BaseException) -> types.ModuleType:
     """What is at `torch.tpu` when the core did not load: no device, and an error that says why."""
     module = types.ModuleType("torch.tpu", "The tpu backend, which did not load.")
 
+    message = (
+        "the tpu backend did not load, so the device cannot be used: "
+        f"{type(cause).__name__}: {cause}"
+    )
+    if isinstance(cause, (ImportError, OSError)):
+        message += (
+            "\nA core built for another torch or Python? Install torch-tpu again for this one."
+        )
+
     def fail(name: str = "") -> NoReturn:
-        raise BackendLoadError(
-            "the tpu backend did not load, so the device cannot be used: "
-            f"{type(cause).__name__}: {cause}. If its files are missing or were built for another "
-            "torch or Python, install torch-tpu again for this one."
-        ) from cause
+        raise BackendLoadError(message) from cause
 
     # PyTorch asks these of every backend, also in programs that never touch the device.
     module.is_available = module.is_initialized = module._is_in_bad_fork = lambda: False

@@ -13,11 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import config
-from ..errors import PluginError
+from ..errors import ConfigError, PluginError
 
 GOOGLE_PCI_VENDOR = "0x1ae0"
-# Google's network and storage cards have the same vendor; these are the chips, v2 to 7x.
-TPU_PCI_DEVICES = frozenset({"0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076"})
+# PCI device → devices per chip. Google's network and storage cards have the same vendor.
+DEVICES_PER_CHIP = {
+    "0x0027": 2,  # v2, v3
+    "0x0056": 1,  # a chip without a public name
+    "0x005e": 1,  # v4
+    "0x0062": 1,  # v5p
+    "0x0063": 1,  # v5e
+    "0x006f": 1,  # v6e
+    "0x0076": 2,  # 7x
+}
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,21 @@ def library_of(package: str, file: str) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
+def expected_device_count() -> int:
+    """How many devices the chosen plugin will have at most, without loading it; 0 if not known.
+
+    PyTorch asks how many devices there are at the first backward pass of any program, also one that
+    never uses a tpu. Starting the runtime for the answer would take the chips from who needs them.
+    """
+    try:
+        plugin = choose()
+    except (PluginError, ConfigError):
+        return 0
+    if Path(plugin.path).name == "libtpu.so":
+        return sum(tpu_devices())
+    return int(plugin.options.get("cpu_device_count", 0))
+
+
 def has_tpu_chips(root: Path = Path("/")) -> bool:
     """Whether TPU chips are attached and their device files are visible to this process.
 
@@ -110,13 +133,21 @@ def has_tpu_chips(root: Path = Path("/")) -> bool:
     groups = (path for path in (root / "dev/vfio").glob("*") if path.name.isdigit())
     if next(devices, None) is None and next(groups, None) is None:
         return False
-    return any(is_tpu(folder) for folder in (root / "sys/bus/pci/devices").glob("*"))
+    return bool(tpu_devices(root))
 
 
-def is_tpu(folder: Path) -> bool:
+def tpu_devices(root: Path = Path("/")) -> list[int]:
+    """For each TPU chip on the PCI bus, how many devices it has."""
+    folders = (root / "sys/bus/pci/devices").glob("*")
+    kinds = (pci_device(folder) for folder in folders)
+    return [DEVICES_PER_CHIP[kind] for kind in kinds if kind in DEVICES_PER_CHIP]
+
+
+def pci_device(folder: Path) -> str | None:
+    """The device id of a PCI device of Google's; None for others."""
     try:
         vendor = (folder / "vendor").read_text().strip()
         device = (folder / "device").read_text().strip()
     except OSError:  # a device that went away, or a sysfs we may not read
-        return False
-    return vendor == GOOGLE_PCI_VENDOR and device in TPU_PCI_DEVICES
+        return None
+    return device if vendor == GOOGLE_PCI_VENDOR else None

@@ -87,7 +87,13 @@ def _dropped(x: Value, kept: Value, p: float) -> Value:
     return hlo.select(kept, x * factor, hlo.zeros_like(x))
 
 
-@op(_NAME, random=True)
+def _forward_meta(**arguments) -> list:
+    """PyTorch's own, without the two sequence lengths: these are numbers, not tensors to check."""
+    results = torch.ops.aten._scaled_dot_product_fused_attention_overrideable(**arguments)
+    return [None if isinstance(r, int) else r for r in results]
+
+
+@op(_NAME, random=True, meta=_forward_meta)
 def _scaled_dot_product_fused_attention_overrideable(
     query,
     key,
@@ -142,46 +148,36 @@ def _sum_to(x: Value, shape) -> Value:
     return hlo.reshape(hlo.reduce(x, "add", dims), shape)
 
 
-@op(_NAME + "_backward")
-def _scaled_dot_product_fused_attention_overrideable_backward(
-    grad_out,
-    query,
-    key,
-    value,
-    attn_bias,
-    grad_input_mask,
-    out,
-    logsumexp,
-    cum_seq_q,
-    cum_seq_k,
-    max_q,
-    max_k,
-    dropout_p,
-    is_causal,
-    philox_seed,
-    philox_offset,
-    scale=None,
-):
-    k, v, bias = (_four(x) for x in (key, value, attn_bias))
-    q, grad = (_split_heads(_four(x), k.shape[1]) for x in (query, grad_out))
-    scores = _masked_scores(q, k, bias, is_causal, scale)
-    dtype, small = scores.dtype, q.dtype
+def _score_gradients(scores, grad, v, dropout_p, philox) -> tuple[Value, Value]:
+    """The dropped probabilities and the gradient of the scores."""
     p = _probabilities(scores)
-    d_p = hlo.dot_general(grad, v, ([4], [3]), _HEADS, dtype)
+    d_p = hlo.dot_general(grad, v, ([4], [3]), _HEADS, scores.dtype)
     p_dropped = p
     if dropout_p > 0:
-        state = [
-            hlo.reshape(hlo.bitcast(x, torch.uint64), (1,)) for x in (philox_seed, philox_offset)
-        ]
+        state = [hlo.reshape(hlo.bitcast(x, torch.uint64), (1,)) for x in philox]
         kept = _kept(hlo.concatenate(state, 0), p.shape, dropout_p)
         p_dropped, d_p = (_dropped(x, kept, dropout_p) for x in (p, d_p))
     # sum(grad * out) over the features is the same and cheaper, but rounds differently from d_p:
     # for saturated rows, whose gradient is a difference of equals, that leaves 10 times the error.
     inner = hlo.reduce(hlo.binary("multiply", p, d_p), "add", [4])
-    d_scores = hlo.binary("multiply", p, hlo.binary("subtract", d_p, _per_row(inner, d_p.shape)))
+    centred = hlo.binary("subtract", d_p, _per_row(inner, d_p.shape))
+    return p_dropped, hlo.binary("multiply", p, centred)
+
+
+@op(_NAME + "_backward")
+def _scaled_dot_product_fused_attention_overrideable_backward(
+    grad_out, query, key, value, attn_bias, grad_input_mask, out, logsumexp,
+    cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, philox_seed, philox_offset,
+    scale=None,
+):  # fmt: skip
+    k, v, bias = (_four(x) for x in (key, value, attn_bias))
+    q, grad = (_split_heads(_four(x), k.shape[1]) for x in (query, grad_out))
+    scores = _masked_scores(q, k, bias, is_causal, scale)
+    philox = (philox_seed, philox_offset)
+    p_dropped, d_scores = _score_gradients(scores, grad, v, dropout_p, philox)
+    dtype, small, scale = scores.dtype, q.dtype, _scale(q, scale)
     want_q, want_k, want_v, want_bias = grad_input_mask
     d_query = d_key = d_value = d_bias = None
-    scale = _scale(q, scale)
     if want_q:
         d_q = hlo.dot_general(d_scores.to(small), k, ([4], [2]), _HEADS, dtype) * scale
         d_query = hlo.reshape(d_q.to(small), query.shape)

@@ -110,8 +110,7 @@ def _near_square(x: Value) -> tuple[Value, Value]:
 def _j0(x: Value) -> Value:
     x = hlo.abs(x)
     small = chebyshev(_near_square(x)[1], fits.J0_SMALL)
-    value = hlo.select(x <= 8, small, _waves(_at_least(x, 8), 0)[0])
-    return hlo.where(is_infinite(x), 0.0, value)
+    return hlo.select(x <= 8, small, _waves(_at_least(x, 8), 0)[0])
 
 
 def _j1(x: Value) -> Value:
@@ -120,7 +119,6 @@ def _j1(x: Value) -> Value:
     value = hlo.select(
         size <= 8, near * chebyshev(t, fits.J1_SMALL), _waves(_at_least(size, 8), 1)[0]
     )
-    value = hlo.where(is_infinite(size), 0.0, value)
     return hlo.select(x < 0, -value, value)
 
 
@@ -145,11 +143,7 @@ def _second_kind(x: Value, small: Value, order: int) -> Value:
 
 
 def _spherical_j0(x: Value) -> Value:
-    x = hlo.abs(x)
-    square = x * x
-    # sin(x) / x by its series near zero.
-    series = 1 - square / 6 * (1 - square / 20 * (1 - square / 42 * (1 - square / 72)))
-    value = hlo.select(x < 0.5, series, hlo.unary("sine", x) / x)
+    value = hlo.where(x == 0, 1.0, hlo.unary("sine", x) / x)
     return hlo.where(is_infinite(x), 0.0, value)
 
 
@@ -172,7 +166,9 @@ def _airy_ai(x: Value) -> Value:
     cosine, sine = hlo.unary("cosine", phase), hlo.unary("sine", phase)
     # sin and cos of phase + pi/4.
     waving = amplitude * _HALF_ROOT * ((sine + cosine) * f - (cosine - sine) * g)
-    middle = chebyshev(hlo.clamp(hlo.full_like(x, -1), x / 2, hlo.full_like(x, 1)), fits.AIRY_MIDDLE)
+    middle = chebyshev(
+        hlo.clamp(hlo.full_like(x, -1), x / 2, hlo.full_like(x, 1)), fits.AIRY_MIDDLE
+    )
     value = hlo.select(x > 2, decaying, hlo.select(x < -2, waving, middle))
     return hlo.where(is_infinite(x), math.nan, value)
 

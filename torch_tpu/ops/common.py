@@ -1,13 +1,10 @@
 """Small helpers shared by the element-wise rule files (pointwise, unary, compare, activation...).
 
 No rules live here. The helpers cover what `promote=` leaves to a body: Python numbers that stay
-Python numbers (specialized arguments, rules run inside a graph), sign bits, and the polynomial
-evaluation that the special functions are made of.
+Python numbers (specialized arguments, rules run inside a graph), widening, and the bits of floats.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 
@@ -45,10 +42,6 @@ def is_unsigned(dtype: torch.dtype) -> bool:
     return str(dtype).startswith("torch.uint")
 
 
-def is_inexact(x: Value) -> bool:
-    return x.is_floating or x.is_complex
-
-
 def widened(x: Value) -> Value:
     """16-bit floats as float32, everything else as it is."""
     return x.to(promote.compute_dtype(x.dtype))
@@ -69,11 +62,3 @@ def with_sign_of(magnitude: Value, sign: Value) -> Value:
 
 def is_infinite(x: Value) -> Value:
     return hlo.compare(hlo.abs(x), hlo.full_like(x, float("inf")), "EQ")
-
-
-def horner(x: Value, coefficients: Sequence[float]) -> Value:
-    """The polynomial with these coefficients, highest power first."""
-    total = hlo.full_like(x, coefficients[0])
-    for coefficient in coefficients[1:]:
-        total = total * x + coefficient
-    return total

@@ -6,6 +6,8 @@ operators (``__lshift__``, ...) are operators of their own in ATen and share the
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
 from ..lowering import hlo, promote
@@ -14,10 +16,15 @@ from ..lowering.registry import binary, op, unary
 from .common import is_unsigned
 
 
-def _rows(names: str, word, kind: str | None) -> None:
+def _rows(names: str, word, kind: str | None, **options) -> None:
     """Register ``word`` for overloads; it gets values of one dtype (`promote` as ``kind``)."""
     for name in names.split():
-        binary(f"aten::{name}", lambda a, b: word(*promote.together(a, b)), promote=kind)
+        body = functools.partial(_on_values, word)
+        binary(f"aten::{name}", body, promote=kind, **options)
+
+
+def _on_values(word, a, b) -> Value:
+    return word(*promote.together(a, b))
 
 
 # ---- comparison ----------------------------------------------------------------------------
@@ -66,15 +73,14 @@ for _name in ("and", "or", "xor"):
 unary("aten::bitwise_not", hlo.not_, promote=None)
 
 # Out of range amounts, also negative ones, shift everything out, both here and in ATen.
-_rows(
-    "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar bitwise_left_shift.Scalar_Tensor "
-    "__lshift__.Tensor __lshift__.Scalar",
-    _bitwise("shift_left"),
-    "compare",
-)
-_rows(
-    "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar "
-    "bitwise_right_shift.Scalar_Tensor __rshift__.Tensor __rshift__.Scalar",
-    _shift_right,
-    "compare",
-)
+for _side, _mark, _body in (
+    ("left", "l", _bitwise("shift_left")),
+    ("right", "r", _shift_right),
+):
+    _family = " ".join(
+        f"bitwise_{_side}_shift.{kind}" for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
+    )
+    _rows(_family, _body, "compare")
+    for _kind in ("Tensor", "Scalar"):
+        _inplace = f"aten::__i{_mark}shift__.{_kind}"
+        _rows(f"__{_mark}shift__.{_kind}", _body, "compare", inplace=_inplace)

@@ -3,7 +3,7 @@
 PyTorch sends every convolution of a PrivateUse1 device to `convolution_overrideable` and
 `convolution_backward_overrideable`; both are built from three sums over kernel positions, written
 for one spatial rank at a time: `_correlate` (forward), `_spread` (its transpose: transposed
-convolution, input gradient) and `_weight_gradient`. Unfolding (`im2col`) is in `shape` families.
+convolution, input gradient) and `_weight_gradient`. Pooling is in `pool.py`.
 
 The forms were chosen by time on XLA:CPU (2 cores; 32x64x28x28, 64 3x3 kernels; ms): NCHW dimension
 numbers 29, transposed to NHWC inside the program 29 (XLA does that itself), PyTorch's CPU 56;

@@ -115,7 +115,13 @@ def addmm(self, mat1, mat2, beta=1, alpha=1):
     return _accumulate(self, product, beta, alpha)
 
 
-@op("aten::baddbmm", "aten::baddbmm.dtype", specialize=_SCALES)
+def _baddbmm_dtype_meta(batch1, batch2, out_dtype, **_) -> list:
+    """PyTorch's own meta kernel takes out_dtype for beta."""
+    return [torch.ops.aten.bmm.dtype(batch1, batch2, out_dtype)]
+
+
+@op("aten::baddbmm.dtype", specialize=_SCALES, meta=_baddbmm_dtype_meta)
+@op("aten::baddbmm", specialize=_SCALES)
 def baddbmm(self, batch1, batch2, beta=1, alpha=1):
     product = _contract(batch1, batch2, [2], [1], ([0], [0]), dtype=_wide(batch1.dtype))
     return _accumulate(self, product, beta, alpha)

@@ -14,9 +14,10 @@ import math
 
 import torch
 
-from ..lowering import hlo, promote
+from ..lowering import hlo
 from ..lowering.builder import current
 from ..lowering.registry import expected, op
+from .common import widened
 
 # Up to this many elements of a window are combined one by one: XLA makes one vector loop of it.
 _UNROLL = 16
@@ -211,8 +212,7 @@ def _scatter_planes(index, values, shape, spatial, combine):
 
 def _max_backward(grad, shape, indices, spatial):
     """Gradients go where the maxima were; 16-bit sums are rounded once."""
-    wide = hlo.convert(grad, promote.compute_dtype(grad.dtype))
-    return hlo.convert(_scatter_planes(indices, wide, shape, spatial, "add"), grad.dtype)
+    return hlo.convert(_scatter_planes(indices, widened(grad), shape, spatial, "add"), grad.dtype)
 
 
 def _register_max(spatial):
@@ -411,17 +411,13 @@ def _lengths(w, include_padding):
     return [min(start + w.kernel, w.size + w.padding) - start for start in starts]
 
 
-def _wide(x):
-    return hlo.convert(x, promote.compute_dtype(x.dtype))
-
-
 def _register_average(spatial):
     @op(f"aten::avg_pool{spatial}d")
     def avg_pool(
         self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     ):
         windows = _regular(self.shape, expected()[0].shape[-spatial:], kernel_size, stride, padding)
-        total = _sum(_wide(self), windows)
+        total = _sum(widened(self), windows)
         mean = _divide(total, windows, count_include_pad, divisor_override)
         return hlo.convert(mean, self.dtype)
 
@@ -438,18 +434,18 @@ def _register_average(spatial):
     ):
         out = grad_output.shape[-spatial:]
         windows = _regular(self.shape, out, kernel_size, stride, padding)
-        share = _divide(_wide(grad_output), windows, count_include_pad, divisor_override)
+        share = _divide(widened(grad_output), windows, count_include_pad, divisor_override)
         return hlo.convert(_spread(share, windows), self.dtype)
 
     @op(f"aten::_adaptive_avg_pool{spatial}d")
     def _adaptive_avg_pool(self, output_size):
         windows = _adaptive(self.shape, expected()[0].shape[-spatial:])
-        return hlo.convert(_divide(_sum(_wide(self), windows), windows), self.dtype)
+        return hlo.convert(_divide(_sum(widened(self), windows), windows), self.dtype)
 
     @op(f"aten::_adaptive_avg_pool{spatial}d_backward")
     def _adaptive_avg_pool_backward(grad_output, self):
         windows = _adaptive(self.shape, grad_output.shape[-spatial:])
-        share = _divide(_wide(grad_output), windows)
+        share = _divide(widened(grad_output), windows)
         return hlo.convert(_spread(share, windows), self.dtype)
 
 

@@ -4,8 +4,8 @@ Bits come from XLA's counter-based generator through ``rng``, a uint64[2] (key, 
 fresh for every call; distribution parameters are run-time values. Most operators here are in-place
 fills that never read ``self``. Samplers that loop or sort are in `sampling.py`.
 
-Uniform numbers have as many random bits as the result has mantissa bits, as in ATen, and normals are
-made by Box-Muller from full-width words, so their tails reach 6.6 (float32) or 9.4 (float64) sigma.
+Uniform numbers have as many random bits as the result has mantissa bits, as in ATen. Normals are
+made by Box-Muller from full-width words: tails reach 6.6 (float32) or 9.4 (float64) sigma.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _top(dtype: torch.dtype) -> int:
     return 2 ** _MANTISSA[dtype] if dtype.is_floating_point else torch.iinfo(dtype).max
 
 
-def _integers(rng: Value, shape, dtype: torch.dtype, low, span: Value) -> Value:
+def _integers(rng: Value, shape, low, span: Value) -> Value:
     """``low`` plus a uniform integer below ``span`` (uint64; 0 means 2**64).
 
     64-bit words are reduced modulo ``span``, whose bias is below span / 2**64.
@@ -187,9 +187,9 @@ def random(self, from_=0, to=None, rng=None):
         # The upper bound is included here, so the span may be 2**64, which wraps to 0.
         span = _span(low, hlo.constant(_top(self.dtype), torch.int64))
         span = span + hlo.constant(1, torch.uint64)
-        return _integers(rng, self.shape, self.dtype, low, span).to(self.dtype)
+        return _integers(rng, self.shape, low, span).to(self.dtype)
     high = promote.as_value(to, torch.int64)
-    drawn = _integers(rng, self.shape, self.dtype, low, _span(low, high)).to(self.dtype)
+    drawn = _integers(rng, self.shape, low, _span(low, high)).to(self.dtype)
     if not self.is_floating:
         return drawn
     # Integers that the dtype cannot hold may round up to the excluded bound.
@@ -229,7 +229,7 @@ def native_dropout(input, p, train, rng=None):  # noqa: A002 - the schema's name
     work = promote.compute_dtype(input.dtype)
     keep = hlo.constant(1, torch.float64) - promote.as_value(p, torch.float64)
     mask = coin(rng, keep.to(torch.float32), input.shape)
-    # Dropping everything gives zeros, not 0 * inf.
+    # Dropping everything scales by 0, not by infinity.
     none = keep == 0.0
     scale = hlo.select(none, keep, hlo.constant(1, torch.float64) / keep)
     return _masked_scale(input, mask, scale.to(real_dtype(work))), mask

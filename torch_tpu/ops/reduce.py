@@ -22,7 +22,7 @@ from ..lowering.registry import expected, op, procedure
 
 def axes(x: Value, dim=None) -> list[int]:
     """The non-negative dims that ``dim`` (int, list or None) names; None and [] mean all."""
-    if dim is None or dim == []:
+    if dim is None or dim in ([], ()):
         return list(range(x.ndim))
     dims = [dim] if isinstance(dim, int) else dim
     return sorted({d % x.ndim for d in dims}) if x.ndim else []
@@ -87,7 +87,7 @@ def mean_dim(self, dim=None, keepdim=False):
 
 def _truth(word: str, x: Value, dim, keepdim: bool) -> Value:
     # Unlike every other reduction, any/all over an empty list of dims reduces nothing.
-    dims = [] if dim == [] else axes(x, dim)
+    dims = [] if dim in ([], ()) else axes(x, dim)
     result = hlo.reduce(hlo.convert(x, torch.bool), word, dims, keepdim)
     return hlo.convert(result, expected()[0].dtype)
 

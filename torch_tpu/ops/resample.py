@@ -15,8 +15,9 @@ import struct
 
 import torch
 
-from ..lowering import hlo, promote
+from ..lowering import hlo
 from ..lowering.registry import expected, op
+from .common import widened
 
 # More taps than this for one output are gathered at once, then reduced.
 _UNROLL = 16
@@ -206,7 +207,13 @@ def _pick(x, dim, positions):
 
 def _fixed_point(rows: list[Row]) -> tuple[list[Row], int]:
     """Weights as 16-bit integers with the most fractional bits that fit, and that number."""
-    largest = max(weight for row in rows for _, weight in row)
+    merged = []
+    for row in rows:  # taps clamped to one position at a border become one before rounding
+        taps: dict[int, float] = {}
+        for at, weight in row:
+            taps[at] = taps.get(at, 0.0) + weight
+        merged.append(taps)
+    largest = max(max(taps.values()) for taps in merged)
     bits = 0
     while bits < 22 and int(0.5 + largest * (1 << (bits + 1))) < 1 << 15:
         bits += 1
@@ -214,7 +221,7 @@ def _fixed_point(rows: list[Row]) -> tuple[list[Row], int]:
     def integer(weight):
         return int(weight * (1 << bits) + (0.5 if weight >= 0 else -0.5))
 
-    return [[(at, integer(weight)) for at, weight in row] for row in rows], bits
+    return [[(at, integer(weight)) for at, weight in taps.items()] for taps in merged], bits
 
 
 def _apply_bytes(x, dim, rows):
@@ -231,7 +238,7 @@ def _apply_bytes(x, dim, rows):
 
 def _matrices(maker, sizes, outs, align, scales, dtype):
     picks = maker in (_nearest, _nearest_exact)
-    # The fixed-point weights of bytes come from doubles; picking works in float32 for all but doubles.
+    # The fixed-point weights of bytes come from doubles.
     fit = _rounder(torch.float64 if dtype is torch.uint8 and not picks else dtype)
     numbers = zip(sizes, outs, scales, strict=True)
     return [maker(size, out, scale, align, fit) for size, out, scale in numbers]
@@ -256,7 +263,7 @@ def _register(name, maker, spatial):
         elif self.dtype is torch.uint8:
             x, step = hlo.convert(self, torch.int32), _apply_bytes
         else:
-            x, step = hlo.convert(self, promote.compute_dtype(self.dtype)), _apply
+            x, step = widened(self), _apply
         # The last dim first, as ATen's separable kernels do.
         for dim, matrix in reversed(list(zip(dims, rows, strict=True))):
             x = step(x, dim, matrix)
@@ -267,7 +274,7 @@ def _register(name, maker, spatial):
         sizes, outs = expected()[0].shape[-spatial:], grad_output.shape[-spatial:]
         dtype = grad_output.dtype
         rows = _matrices(maker, sizes, outs, align_corners, _scales(options), dtype)
-        x = hlo.convert(grad_output, promote.compute_dtype(dtype))
+        x = widened(grad_output)
         for i, (matrix, size) in enumerate(zip(rows, sizes, strict=True)):
             x = _apply(x, x.ndim - spatial + i, _transposed(matrix, size))
         return hlo.convert(x, dtype)

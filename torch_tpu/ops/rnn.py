@@ -43,7 +43,16 @@ def _bias_grad(grad_gates: Value) -> Value:
 # ---- LSTM ----------------------------------------------------------------------------------
 
 
-@op("aten::_thnn_fused_lstm_cell")
+def _lstm_meta(input_gates, hidden_gates, cx, input_bias=None, hidden_bias=None):
+    """PyTorch's own meta kernel raises for a cell without biases."""
+    return [
+        cx.new_empty(cx.shape),
+        cx.new_empty(cx.shape),
+        input_gates.new_empty(input_gates.shape),
+    ]
+
+
+@op("aten::_thnn_fused_lstm_cell", meta=_lstm_meta)
 def _thnn_fused_lstm_cell(input_gates, hidden_gates, cx, input_bias=None, hidden_bias=None):
     x, h, c, bias_x, bias_h = _wide(input_gates, hidden_gates, cx, input_bias, hidden_bias)
     i, f, g, o = _chunks(_with_bias(x, bias_x) + _with_bias(h, bias_h), 4)
@@ -77,7 +86,18 @@ def _thnn_fused_lstm_cell_backward_impl(grad_hy, grad_cy, cx, cy, workspace, has
 # ---- GRU -----------------------------------------------------------------------------------
 
 
-@op("aten::_thnn_fused_gru_cell")
+def _gru_meta(input_gates, hidden_gates, hx, input_bias=None, hidden_bias=None):
+    return [hx.new_empty(hx.shape), hx.new_empty(*hx.shape[:-1], 5 * hx.shape[-1])]
+
+
+def _gru_backward_meta(grad_hy, workspace, has_bias):
+    *batch, hidden = grad_hy.shape
+    gates = [workspace.new_empty(*batch, 3 * hidden) for _ in range(2)]
+    biases = [workspace.new_empty(3 * hidden) if has_bias else None for _ in range(2)]
+    return [*gates, grad_hy.new_empty(grad_hy.shape), *biases]
+
+
+@op("aten::_thnn_fused_gru_cell", meta=_gru_meta)
 def _thnn_fused_gru_cell(input_gates, hidden_gates, hx, input_bias=None, hidden_bias=None):
     x, h, state, bias_x, bias_h = _wide(input_gates, hidden_gates, hx, input_bias, hidden_bias)
     x_r, x_z, x_n = _chunks(_with_bias(x, bias_x), 3)
@@ -88,7 +108,7 @@ def _thnn_fused_gru_cell(input_gates, hidden_gates, hx, input_bias=None, hidden_
     return hy.to(hx.dtype), _joined([reset, update, new, state, h_n], hx)
 
 
-@op("aten::_thnn_fused_gru_cell_backward")
+@op("aten::_thnn_fused_gru_cell_backward", meta=_gru_backward_meta)
 def _thnn_fused_gru_cell_backward(grad_hy, workspace, has_bias):
     grad, saved = _wide(grad_hy, workspace)
     reset, update, new, state, h_n = _chunks(saved, 5)

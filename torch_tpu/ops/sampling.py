@@ -2,7 +2,7 @@
 
 The rejection samplers draw for every element at once and loop until each has accepted once; the
 expected number of rounds is a handful. Parameters are not checked on the device (that would need
-their values on the host): an invalid one gives NaN or an arbitrary sample, where CPU PyTorch raises.
+their values on the host): an invalid one gives NaN or an arbitrary sample; CPU PyTorch raises.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def rejection(
 ) -> Value:
     """Repeat ``attempt`` until it accepted once for every element.
 
-    ``attempt`` gets ``draws`` generator states and returns (accepted, candidate), shaped as ``like``.
+    ``attempt`` gets ``draws`` generator states and returns (accepted, candidate) like ``like``.
     """
     shape, work = like.shape, like.dtype
 

@@ -1,7 +1,8 @@
 """Special functions built from CHLO words and short formulas: error, gamma, zeta, logit, entropy.
 
 Bessel functions, Airy's and the others that rest on Chebyshev fits are in `bessel.py`, orthogonal
-polynomials in `polynomials.py`. Everything computes in float32 or float64.
+polynomials in `polynomials.py`. `lgamma` and the incomplete gamma functions compute in float64,
+because their formulas subtract large logarithms.
 """
 
 from __future__ import annotations
@@ -9,17 +10,27 @@ from __future__ import annotations
 import functools
 import math
 
+import torch
+
 from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.registry import binary, op, unary
-from .common import operands
+from .common import is_infinite, operands
 
 
 def _chlo(name: str):
     return functools.partial(hlo.unary, f"chlo.{name}")
 
 
-# ---- error function and gamma function -----------------------------------------------------
+def _log1p(x: Value) -> Value:
+    return hlo.unary("log_plus_one", x)
+
+
+# ---- one operand ---------------------------------------------------------------------------
+
+
+def _lgamma(x: Value) -> Value:
+    return hlo.unary("chlo.lgamma", x.to(torch.float64)).to(x.dtype)
 
 
 def _digamma(x: Value) -> Value:
@@ -27,12 +38,164 @@ def _digamma(x: Value) -> Value:
     return hlo.select(x == 0, -1 / x, hlo.unary("chlo.digamma", x))
 
 
+def _entropy(x: Value) -> Value:
+    value = hlo.where(x == 0, 0.0, -x * hlo.log(x))
+    return hlo.where(x < 0, -math.inf, value)
+
+
+def _sinc(x: Value) -> Value:
+    angle = x * math.pi
+    at_zero = x == 0
+    ratio = hlo.unary("sine", angle) / hlo.select(at_zero, hlo.full_like(x, 1), angle)
+    return hlo.select(at_zero, hlo.full_like(x, 1), ratio)
+
+
 for _name, _word in {
     "erf": _chlo("erf"),
     "erfc": _chlo("erfc"),
     "erfinv": _chlo("erf_inv"),
-    "lgamma": _chlo("lgamma"),
+    "lgamma": _lgamma,
     "digamma": _digamma,
+    "special_entr": _entropy,
+    "sinc": _sinc,
 }.items():
     unary(f"aten::{_name}", _word)
-_ = (binary, op, operands, math)
+
+
+@op("aten::polygamma", promote="float")
+def polygamma(n, self):
+    if n == 0:
+        return _digamma(self)
+    if n == 1:
+        return _trigamma(self)
+    factor = (1 if n % 2 else -1) * float(math.factorial(n))
+    return _zeta(hlo.full_like(self, n + 1), self) * factor
+
+
+def _trigamma(x: Value) -> Value:
+    """zeta(2, x), reflected for x < 1/2."""
+    reflected = x < 0.5
+    # sin(pi x) by the distance to the nearest integer, which is exact.
+    distance = x - hlo.unary("round_nearest_even", x)
+    sine = hlo.unary("sine", distance * math.pi)
+    positive = hlo.select(reflected, 1 - x, x)
+    value = _zeta(hlo.full_like(x, 2), positive)
+    value = hlo.where(is_infinite(x), 0.0, value)
+    return hlo.select(reflected, (math.pi / sine) * (math.pi / sine) - value, value)
+
+
+# ---- logit ---------------------------------------------------------------------------------
+
+
+@op("aten::logit", promote="float")
+def logit(self, eps=None):
+    if eps is not None:
+        low, high = hlo.full_like(self, eps), hlo.full_like(self, 1 - eps)
+        self = hlo.minimum(hlo.maximum(self, low), high)
+    return hlo.log(self / (1 - self))
+
+
+@op("aten::logit_backward", promote="float")
+def logit_backward(grad_output, self, eps=None):
+    low, high = (0.0, 1.0) if eps is None else (eps, 1 - eps)
+    outside = math.nan if eps is None else 0.0
+    slope = grad_output / (self * (1 - self))
+    return hlo.where((self < low) | (self > high), outside, slope)
+
+
+# ---- two operands --------------------------------------------------------------------------
+
+
+def _zeta(x: Value, q: Value) -> Value:
+    """Hurwitz's zeta function, with its limits and poles where ATen has them."""
+    value = hlo.binary("chlo.zeta", x, q)
+    limit = hlo.where(q == 1, 1.0, math.inf)
+    value = hlo.where(is_infinite(x) & (q <= 1), limit, value)
+    pole = ((q <= 0) & (q == hlo.floor(q))) | (x == 1)
+    value = hlo.where(pole, math.inf, value)
+    return hlo.where(x < 1, math.nan, value)
+
+
+def _xlog1py(a: Value, b: Value) -> Value:
+    product = hlo.select(a == 0, hlo.zeros_like(a), a * _log1p(b))
+    return hlo.select(hlo.is_nan(b), b, product)
+
+
+def _register(name: str, word, *overloads: str) -> None:
+    for suffix in ("", *overloads):
+        binary(f"aten::{name}{suffix}", lambda a, b: word(*operands(a, b)), promote="float")
+
+
+_SCALARS = (".self_scalar", ".other_scalar")
+_register("special_xlog1py", _xlog1py, *_SCALARS)
+_register("special_zeta", _zeta, *_SCALARS)
+
+
+# ---- incomplete gamma functions ------------------------------------------------------------
+
+_MOST_STEPS = 10_000
+_EPSILON = 1e-16
+
+
+def _lower_series(a: Value, x: Value) -> Value:
+    """sum of x^k / ((a + 1) ... (a + k)): converges fast for x <= a + 1."""
+
+    def unfinished(k, term, total):
+        active = hlo.reduce(term > total * _EPSILON, "or", range(a.ndim))
+        return active & (k < _MOST_STEPS)
+
+    def step(k, term, total):
+        term = term * (x / (a + k))
+        return [k + 1, term, total + term]
+
+    one = hlo.full_like(a, 1)
+    return hlo.while_loop(unfinished, step, [hlo.constant(1.0, a.dtype), one, one])[2]
+
+
+def _upper_fraction(a: Value, x: Value) -> Value:
+    """Lentz's evaluation of the continued fraction of Q(a, x), for x > a + 1."""
+
+    def unfinished(k, c, d, value, change):
+        active = hlo.reduce(hlo.abs(change - 1) > 2 * _EPSILON, "or", range(a.ndim))
+        return active & (k < _MOST_STEPS)
+
+    def step(k, c, d, value, change):
+        numerator = (a - k) * k
+        denominator = x - a + (2 * k + 1)
+        d = 1 / (denominator + numerator * d)
+        c = denominator + numerator / c
+        change = c * d
+        return [k + 1, c, d, value * change, change]
+
+    first = 1 / (x - a + 1)
+    start = [hlo.constant(1.0, a.dtype), hlo.full_like(a, 1e300), first, first]
+    return hlo.while_loop(unfinished, step, [*start, hlo.full_like(a, 2)])[3]
+
+
+def _incomplete_gamma(a: Value, x: Value, upper: bool) -> Value:
+    dtype = a.dtype
+    a, x = a.to(torch.float64), x.to(torch.float64)
+    ordinary = (a > 0) & (x > 0) & hlo.is_finite(a) & hlo.is_finite(x)
+    by_fraction = ordinary & (x > a + 1)
+    by_series = ordinary & ~by_fraction
+    # Elements that take the other way get arguments that converge at once.
+    lower = _lower_series(hlo.where(by_series, a, 1.0), hlo.where(by_series, x, 0.0))
+    rest = _upper_fraction(hlo.where(by_fraction, a, 1.0), hlo.where(by_fraction, x, 10.0))
+    safe_a, safe_x = hlo.where(ordinary, a, 1.0), hlo.where(ordinary, x, 1.0)
+    power = safe_a * hlo.log(safe_x) - safe_x
+    lower = lower * hlo.exp(power - hlo.unary("chlo.lgamma", safe_a + 1))
+    rest = rest * hlo.exp(power - hlo.unary("chlo.lgamma", safe_a))
+    value = hlo.select(by_fraction, 1 - rest, lower)
+    if upper:
+        value = hlo.select(by_fraction, rest, 1 - lower)
+    value = hlo.where(hlo.is_nan(a) | hlo.is_nan(x), math.nan, value)
+    all_of_it = ((a == 0) & (x > 0)) | is_infinite(x)
+    value = hlo.where(all_of_it, 0.0 if upper else 1.0, value)
+    none_of_it = (x == 0) | is_infinite(a)
+    value = hlo.where(none_of_it & ~all_of_it, 1.0 if upper else 0.0, value)
+    undefined = (a < 0) | (x < 0) | ((a == 0) & (x == 0)) | (is_infinite(a) & is_infinite(x))
+    return hlo.where(undefined, math.nan, value).to(dtype)
+
+
+_register("igamma", lambda a, x: _incomplete_gamma(a, x, upper=False))
+_register("igammac", lambda a, x: _incomplete_gamma(a, x, upper=True))

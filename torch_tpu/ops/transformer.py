@@ -47,7 +47,8 @@ def _mask_for(mask: Value, shape, mask_type: int | None) -> Value:
     return hlo.expand(mask, shape)
 
 
-@op("aten::_masked_softmax")
+# These have no meta kernel in PyTorch; the results are made like their inputs.
+@op("aten::_masked_softmax", meta=lambda self, **_: [torch.empty_like(self)])
 def _masked_softmax(self, mask, dim=None, mask_type=None):
     x = self.to(promote.compute_dtype(self.dtype))
     x = hlo.reshape(x, self.shape or (1,))
@@ -56,7 +57,10 @@ def _masked_softmax(self, mask, dim=None, mask_type=None):
     return hlo.reshape(_softmax(x, dim, mask), self.shape).to(self.dtype)
 
 
-@op("aten::_masked_softmax_backward")
+@op(
+    "aten::_masked_softmax_backward",
+    meta=lambda grad_output, **_: [torch.empty_like(grad_output)],
+)
 def _masked_softmax_backward(grad_output, output, mask, dim=None):
     dtype = promote.compute_dtype(grad_output.dtype)
     shape = output.shape or (1,)
@@ -83,7 +87,13 @@ def _heads(qkv: Value, num_heads: int) -> list[Value]:
     return parts
 
 
-@op("aten::_transform_bias_rescale_qkv")
+def _split_meta(qkv, qkv_bias, num_heads):
+    batch, length, width = qkv.shape
+    shape = (batch, num_heads, length, width // 3 // num_heads)
+    return [qkv.new_empty(shape) for _ in range(3)]
+
+
+@op("aten::_transform_bias_rescale_qkv", meta=_split_meta)
 def _transform_bias_rescale_qkv(qkv, qkv_bias, num_heads):
     dtype = promote.compute_dtype(qkv.dtype)
     total = hlo.binary("add", qkv.to(dtype), hlo.expand(qkv_bias.to(dtype), qkv.shape))

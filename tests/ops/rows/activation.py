@@ -106,7 +106,9 @@ ROWS = [
     Row("aten::glu_backward", (t(2, 6, seed=7), WIDE, 0)),
     Row("aten::glu_backward", (t(4, 3, dtype=BF16, seed=7), t(4, 6, dtype=BF16), 1)),
     Row("aten::glu_jvp", (t(4, 3), WIDE, t(4, 6, seed=2), -1)),
-    Row("aten::glu_backward_jvp", (GLU_GRAD, t(4, 3, seed=2), WIDE, t(4, 3, seed=3), WIDE * 0.3, -1)),
+    Row(
+        "aten::glu_backward_jvp", (GLU_GRAD, t(4, 3, seed=2), WIDE, t(4, 3, seed=3), WIDE * 0.3, -1)
+    ),
     Row("aten::rrelu_with_noise", (WIDE, NOISE.clone())),
     Row("aten::rrelu_with_noise", (WIDE.to(BF16), NOISE.to(BF16), 0.1, 0.2)),
     Row("aten::rrelu_with_noise", (WIDE, NOISE.clone(), 0.1, 0.3, True), random=True),

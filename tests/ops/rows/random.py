@@ -14,7 +14,7 @@ def z(*shape, dtype=torch.float32):
 
 
 def about(mean, std, low=-math.inf, high=math.inf):
-    """The mean is within six standard errors of ``mean``, the deviation within twelve of ``std``."""
+    """The mean is within six standard errors of ``mean``, the deviation about as near ``std``."""
 
     def check(results):
         x = results[0].to(torch.float64)
