@@ -20,6 +20,7 @@ namespace {
 std::shared_ptr<void> hold(py::object object) {
   if (object.is_none()) return nullptr;
   return {object.release().ptr(), [](void* pointer) {
+            if (!Py_IsInitialized()) return;
             py::gil_scoped_acquire gil;
             Py_DECREF(static_cast<PyObject*>(pointer));
           }};
@@ -123,6 +124,7 @@ py::object default_generator_object(int device) {
 
 void bind_runtime(py::module_& m) {
   m.def("set_plugin_chooser", &set_plugin_chooser);
+  m.def("expect_devices", [](int count) { Runtime::expected_devices.store(count); });
   m.def("initialize", [] { runtime(); });
   m.def("is_initialized", &Runtime::running);
   m.def("device_count", [] { return runtime().device_count(); });
@@ -158,6 +160,12 @@ void bind_programs(py::module_& m) {
   m.def("compile", &compile, py::arg("code"), py::arg("options"));
   m.def("compile_count", [] {
     return Runtime::running() ? Runtime::get().client().compile_count() : int64_t{0};
+  });
+  m.def("cache_stats", [] {
+    py::dict result;
+    result["entries"] = cache_entries();
+    result["compiles"] = Runtime::running() ? Runtime::get().client().compile_count() : int64_t{0};
+    return result;
   });
   m.def("clear_caches", &clear_caches);
   m.def("register_operator", &register_operator);

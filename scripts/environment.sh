@@ -32,4 +32,6 @@ make_environment() {
   # The build runs in this environment (--no-build-isolation), against exactly this torch.
   .venv/bin/pip install --quiet 'setuptools>=77' 'cmake>=3.22' ninja 'xla-cpu-pjrt>=0.0.1,<0.1'
   .venv/bin/pip install --quiet --no-build-isolation -e ".[$extras]"
+  # pip does not compile an editable package, and the first `import torch` should be as quick as any.
+  .venv/bin/python -m compileall -q torch_tpu
 }

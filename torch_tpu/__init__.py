@@ -51,6 +51,7 @@ def _load() -> types.ModuleType:
     from .dispatch.register import register_all
 
     _core.set_plugin_chooser(plugin.find)
+    _core.expect_devices(plugin.expected_device_count())
     register_all()
     amp.set_default_dtype()
     return module.build()

@@ -17,7 +17,10 @@ int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor&
   bool dense = !query.is_nested() && !key.is_nested() && !value.is_nested();
   bool batched = dense && query.dim() == 4 && key.dim() == 4 && value.dim() == 4;
   bool usable = batched && query.is_floating_point() && query.numel() > 0 && key.numel() > 0 &&
-                value.numel() > 0;
+                value.numel() > 0 && query.scalar_type() == key.scalar_type() &&
+                query.scalar_type() == value.scalar_type() && query.size(0) == key.size(0) &&
+                query.size(0) == value.size(0) && key.size(1) == value.size(1) &&
+                query.size(1) % key.size(1) == 0;
   return static_cast<int64_t>(usable ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
 }
 

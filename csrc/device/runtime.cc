@@ -12,9 +12,10 @@ std::atomic<Runtime*> Runtime::instance_{nullptr};
 
 namespace {
 
+// Never destroyed: it holds a Python object, and Python is gone when statics are destroyed.
 Runtime::Chooser& chooser() {
-  static Runtime::Chooser instance;
-  return instance;
+  static auto* instance = new Runtime::Chooser;
+  return *instance;
 }
 
 std::mutex& start_mutex() {
@@ -41,6 +42,8 @@ uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed) {
 }
 
 }  // namespace
+
+std::atomic<int> Runtime::expected_devices{1};
 
 void Runtime::set_chooser(Chooser value) { chooser() = std::move(value); }
 

@@ -43,6 +43,9 @@ class Runtime {
       std::function<std::pair<std::string, std::map<std::string, pjrt::Option>>()>;
   static void set_chooser(Chooser chooser);
 
+  // How many devices there will be, for questions asked before the runtime has to start.
+  static std::atomic<int> expected_devices;
+
   pjrt::Client& client() { return *client_; }
   int device_count() const { return client_->device_count(); }
 

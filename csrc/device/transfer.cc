@@ -111,6 +111,24 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& targ
   return copy_from(source, target, false);
 }
 
+// Lists may mix hosts and devices (offloading does); the single program serves one device only.
+void foreach_copy(at::TensorList self, at::TensorList source, bool non_blocking) {
+  static OpKernel* kernel = find_kernel("aten::_foreach_copy_");
+  bool together = kernel != nullptr && !self.empty() && self.size() == source.size();
+  for (size_t i = 0; together && i < self.size(); ++i) {
+    together = on_tpu(self[i]) && self[i].device() == self[0].device() &&
+               source[i].device() == self[0].device() && self[i].sizes() == source[i].sizes();
+  }
+  if (together) {
+    torch::jit::Stack stack{self.vec(), source.vec(), non_blocking};
+    kernel->call(&stack);
+    return;
+  }
+  TORCH_CHECK(self.size() == source.size(), "_foreach_copy_: lists of ", self.size(), " and ",
+              source.size(), " tensors");
+  for (size_t i = 0; i < self.size(); ++i) self[i].copy_(source[i], non_blocking);
+}
+
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   at::Tensor staged = at::empty({}, self.options().device(at::kCPU));
   device_to_host(self.reshape({}), staged);
@@ -119,6 +137,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("copy_", copy);
+  m.impl("_foreach_copy_", foreach_copy);
   m.impl("_copy_from", copy_from);
   m.impl("_copy_from_and_resize", copy_from_and_resize);
   m.impl("_local_scalar_dense", local_scalar_dense);

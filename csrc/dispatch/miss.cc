@@ -174,6 +174,7 @@ OutputSpec to_output(const py::handle& object) {
 
 std::shared_ptr<void> hold(py::object object) {
   return {object.release().ptr(), [](void* pointer) {
+            if (!Py_IsInitialized()) return;
             py::gil_scoped_acquire gil;
             Py_DECREF(static_cast<PyObject*>(pointer));
           }};

@@ -200,8 +200,8 @@ std::string add_kernel(std::unique_ptr<OpKernel> kernel) {
     TORCH_CHECK(fresh, name, " is served by two rules: ", it->second->functional, " and ",
                 pointer->functional);
   }
-  // copy_ also serves host copies: csrc/device/transfer.cc owns it and calls this kernel.
-  if (name == "aten::copy_") return name;
+  // These also serve host copies: csrc/device/transfer.cc owns them and calls this kernel.
+  if (name == "aten::copy_" || name == "aten::_foreach_copy_") return name;
   std::string local = name.substr(name.find("::") + 2);
   library().impl(local.c_str(),
                  torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(pointer)));
@@ -251,6 +251,13 @@ OpKernel* find_kernel(const std::string& name) {
   std::lock_guard guard(kernels_mutex());
   auto it = kernels().find(name);
   return it == kernels().end() ? nullptr : it->second.get();
+}
+
+size_t cache_entries() {
+  std::lock_guard guard(kernels_mutex());
+  size_t count = 0;
+  for (auto& [name, kernel] : kernels()) count += kernel->cache.size();
+  return count;
 }
 
 void clear_caches() {

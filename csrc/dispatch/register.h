@@ -32,6 +32,9 @@ std::vector<std::string> register_rule(const RuleOptions& options);
 // The kernel of an overload, or null.
 OpKernel* find_kernel(const std::string& name);
 
+// Number of cached operator entries.
+size_t cache_entries();
+
 // Forgets every cached entry (for tests and for changes of global options).
 void clear_caches();
 

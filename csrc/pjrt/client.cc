@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
+
 namespace torch_tpu::pjrt {
 
 static_assert(static_cast<int>(ElementType::kPred) == PJRT_Buffer_Type_PRED);
@@ -53,6 +55,31 @@ PJRT_NamedValue named_value(const std::string& name, const Option& option) {
   return value;
 }
 
+// The CPU plugin logs a line to stderr when it gets its device count as a create option, so it is
+// given through XLA_FLAGS, which the plugin reads when the client is made.
+class CpuDeviceFlag {
+ public:
+  explicit CpuDeviceFlag(int64_t count) {
+    if (count <= 0) return;
+    const char* flags = getenv("XLA_FLAGS");
+    had_flags_ = flags != nullptr;
+    if (had_flags_) before_ = flags;
+    std::string extended =
+        before_ + " --xla_force_host_platform_device_count=" + std::to_string(count);
+    setenv("XLA_FLAGS", extended.c_str(), 1);
+    changed_ = true;
+  }
+  ~CpuDeviceFlag() {
+    if (!changed_) return;
+    had_flags_ ? setenv("XLA_FLAGS", before_.c_str(), 1) : unsetenv("XLA_FLAGS");
+  }
+
+ private:
+  bool changed_ = false;
+  bool had_flags_ = false;
+  std::string before_;
+};
+
 int64_t physical_memory() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
 }
@@ -63,13 +90,17 @@ Client* Client::create(const std::string& path, const std::map<std::string, Opti
   auto client = std::unique_ptr<Client>(new Client(PluginApi::load(path)));
   std::vector<PJRT_NamedValue> values;
   int64_t limit = 0;
+  int64_t cpu_devices = 0;
   for (const auto& [name, option] : options) {
     if (name == "memory_limit") {  // ours, not the plugin's
       limit = std::get<int64_t>(option);
+    } else if (name == "cpu_device_count") {
+      cpu_devices = std::get<int64_t>(option);
     } else {
       values.push_back(named_value(name, option));
     }
   }
+  CpuDeviceFlag flag(cpu_devices);
   PJRT_ARGS(PJRT_Client_Create_Args, args);
   args.create_options = values.data();
   args.num_options = values.size();

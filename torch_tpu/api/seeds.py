@@ -12,12 +12,11 @@ from collections.abc import Iterable
 
 import torch
 
-from .. import _core
-from .device import DeviceLike, _get_device_index, _lazy_init, is_initialized
+from .. import _core, config
+from .device import DeviceLike, _get_device_index, _lazy_init, is_available, is_initialized
 
-# Before the runtime is up the number of devices is not known, and `manual_seed_all` must reach all
-# of them. A host has at most 8 chips (16 cores on v2 and v3); the CPU plugin may be asked for more.
-MOST_LOCAL_DEVICES = 64
+# The most devices a host with TPU chips has, rounded up generously (v2 to 7x: 8).
+MOST_CHIP_DEVICES = 16
 
 
 def default_generators() -> tuple[torch.Generator, ...]:
@@ -33,9 +32,15 @@ def manual_seed(seed: int) -> None:
 
 def manual_seed_all(seed: int) -> None:
     """Seeds the generators of all devices; `torch.manual_seed` calls this."""
-    count = _core.device_count() if is_initialized() else MOST_LOCAL_DEVICES
-    for index in range(count):
+    for index in range(_devices_to_seed()):
         _core.default_generator(index).manual_seed(int(seed))
+
+
+def _devices_to_seed() -> int:
+    """The number of devices; before the runtime is up it is not known, and all must be reached."""
+    if is_initialized():
+        return _core.device_count()
+    return max(MOST_CHIP_DEVICES, config.cpu_devices()) if is_available() else 0
 
 
 def seed() -> int:

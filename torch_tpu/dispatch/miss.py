@@ -76,7 +76,7 @@ def lower(call: Call, expected: list, body):
         values, parameters = _symbolic(builder, call)
         rng = builder.parameter((2,), torch.uint64)
         produced = body(call.named(values), rng)
-        outputs, groups, constants = _outputs(call, expected, produced)
+        outputs, groups, constants = _outputs(call, expected, produced, values)
     computed = [o for o in outputs if o is not None and o.computed]
     donate = _donations(call, parameters, outputs, computed)
     program, kept = None, []
@@ -124,7 +124,8 @@ def _symbolic(builder: Builder, call: Call) -> tuple[list, dict]:
             return builder.parameter((), dtype, weak)
         if kind == "number":
             return builder.parameter((), _number_dtype(argument[1]), weak=True)
-        return None  # a target: never read
+        # A target is never read; the rule may ask its shape and dtype.
+        return Value(builder, "%unread", argument[2], argument[1])
 
     values = [one(argument, (i,)) for i, argument in enumerate(call.arguments)]
     for i, argument in enumerate(call.schema.arguments):
@@ -145,6 +146,7 @@ def _tensor(builder: Builder, argument, path, whole) -> Value:
         *fields, start_count = plan
         starts = builder.parameter((start_count,), torch.int64)
         value = views.read(array, sizes, strides, views.Plan(*fields), starts)
+    value.contiguous = strides == contiguous_strides(sizes)
     if conj:
         value = hlo.complex(hlo.real(value), hlo.neg(hlo.imag(value)))
     return hlo.neg(value) if neg else value
@@ -223,11 +225,16 @@ def results_of(call: Call, rule) -> list:
         if rule.writes and rule.name == call.name:
             results = meta_call(call.op, call.arguments) if call.new_results else ()
             return _returns(results, call.new_results)
-        if rule.overwrites or isinstance(call.arguments[0], list):
+        if rule.overwrites:
             return [_to_meta(_meta_argument(call.arguments[0]))]
     functional = overload(rule.name)
-    arguments = _functional_arguments(call, functional)
-    return _returns(functional(*arguments[0], **arguments[1]), len(functional._schema.returns))
+    positional, keyword = _functional_arguments(call, functional)
+    count = len(functional._schema.returns)
+    try:
+        return _returns(functional(*positional, **keyword), count)
+    except NotImplementedError:
+        # Some operators have no meta kernel; their rules know their results.
+        return [None] * count
 
 
 def _functional_arguments(call: Call, functional) -> tuple[list, dict]:
@@ -319,8 +326,10 @@ def _layout(meta: Meta) -> list[int] | None:
 
 
 def _new(value: Value | None, meta: Meta | None) -> Output | None:
-    if value is None or meta is None:
+    if value is None:
         return None
+    if meta is None:
+        meta = Meta(value.shape, value.dtype, contiguous_strides(value.shape))
     order = _layout(meta) if value.numel else None
     if order is None:
         strides = meta.strides if not value.numel else contiguous_strides(value.shape)
@@ -328,7 +337,7 @@ def _new(value: Value | None, meta: Meta | None) -> Output | None:
     return Output(hlo.transpose(value, order), value.dtype, value.shape, meta.strides)
 
 
-def _outputs(call: Call, expected: list, produced: list):
+def _outputs(call: Call, expected: list, produced: list, values: list):
     """Outputs in the order the core hands them out, group sizes, and integer results."""
     outputs: list[Output | None] = []
     groups: list[int] = []
@@ -351,6 +360,9 @@ def _outputs(call: Call, expected: list, produced: list):
         pairs = zip(argument, value, strict=True) if many else [(argument, value)]
         for i, (element, result) in enumerate(pairs):
             path = (target, i) if many else (target,)
+            before = values[target][i] if many else values[target]
+            # A rule leaves an argument alone by returning None or the value it was given.
+            result = None if result is before else result
             outputs.append(_write(call, element, result, path))
     return outputs, groups, constants
 
@@ -359,7 +371,7 @@ def _write(call: Call, target, value: Value | None, path) -> Output | None:
     if target is None or value is None:
         return None
     dtype = target[1]
-    if not torch.can_cast(value.dtype, dtype) and call.variant == "out":
+    if not torch.can_cast(value.dtype, dtype):
         raise RuntimeError(
             f"{call.name}: result type {value.dtype} can't be cast to the desired output type "
             f"{dtype}"

@@ -14,7 +14,9 @@ import torch
 from ..lowering.registry import RULES, Rule
 
 # Rule files whose programs depend on torch.get_float32_matmul_precision().
-_PRECISION_FILES = frozenset({"matmul", "conv", "attention", "rnn", "linalg", "distance", "resample"})
+_PRECISION_FILES = frozenset(
+    {"matmul", "conv", "attention", "rnn", "linalg", "distance", "resample", "transformer"}
+)
 
 SERVED: dict[str, str] = {}
 """Overload → functional overload whose rule serves it."""
@@ -53,6 +55,9 @@ def _masked(rule: Rule, name: str, functional: str, arguments: list):
         for argument, value in zip(schema.arguments, arguments, strict=True)
         if not argument.is_out
     }
+    first = schema.arguments[0]
+    if "values" in named and first.alias_info is None:
+        named["self"] = named["self"].clone()  # the mask form writes in place
     return rule.masks(**named)
 
 

@@ -63,7 +63,7 @@ class Value:
     ``/`` is true division. ``==`` and the ordering operators give boolean values.
     """
 
-    __slots__ = ("builder", "name", "shape", "dtype", "weak")
+    __slots__ = ("builder", "name", "shape", "dtype", "weak", "contiguous")
     __hash__ = object.__hash__
 
     def __init__(self, builder: Builder, name: str, shape, dtype, weak: bool = False):
@@ -72,6 +72,8 @@ class Value:
         self.shape: tuple[int, ...] = tuple(shape)
         self.dtype: torch.dtype = dtype
         self.weak = weak
+        # False for arguments that are strided views: a few derivatives depend on it.
+        self.contiguous = True
 
     @property
     def ndim(self) -> int:

@@ -194,7 +194,7 @@ def call(rule: Rule, arguments: Mapping[str, Any], results: Sequence, rng: Value
 
 
 def _finish(rule: Rule, value, wanted):
-    if wanted is None or value is None:
+    if wanted is None or value is None or isinstance(value, int):
         return value
     if isinstance(wanted, list):
         return [_finish(rule, v, w) for v, w in zip(value, wanted, strict=True)]

@@ -17,6 +17,8 @@ from __future__ import annotations
 import itertools
 import math
 
+import torch
+
 from ..lowering import hlo, promote
 from ..lowering.registry import expected, op
 
@@ -222,7 +224,17 @@ def _wide(*values):
     return [v if v is None else hlo.convert(v, promote.compute_dtype(v.dtype)) for v in values]
 
 
-@op("aten::convolution_overrideable")
+def _forward_meta(**arguments):
+    return [torch.ops.aten.convolution(**arguments)]
+
+
+def _backward_meta(grad_output, input, weight, output_mask, **_):
+    bias = grad_output.new_empty((grad_output.shape[1],))
+    results = (torch.empty_like(input), torch.empty_like(weight), bias)
+    return [r if wanted else None for r, wanted in zip(results, output_mask, strict=True)]
+
+
+@op("aten::convolution_overrideable", meta=_forward_meta)
 def convolution_overrideable(
     input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
 ):
@@ -248,7 +260,7 @@ def _spatial(values, count):
     return values * count if len(values) == 1 else values
 
 
-@op("aten::convolution_backward_overrideable")
+@op("aten::convolution_backward_overrideable", meta=_backward_meta)
 def convolution_backward_overrideable(
     grad_output,
     input,

@@ -17,7 +17,6 @@ from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op, procedure
 
-_LENGTHS = {"runtime": ("input_lengths", "target_lengths")}
 
 
 def _lengths(lengths) -> Value:
@@ -129,7 +128,7 @@ def _forward(emissions: Value, may_skip: Value, input_lengths: Value) -> tuple[V
     return alphas, last
 
 
-@op("aten::_ctc_loss", **_LENGTHS)
+@op("aten::_ctc_loss")
 def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, zero_infinity=False):
     """(negative log likelihood, log alpha (batch, time, state)); infinities are kept."""
     del zero_infinity
@@ -185,7 +184,7 @@ def _summed_by_class(posterior: Value, states: Value, classes: int) -> Value:
     return hlo.transpose(summed, [2, 0, 1])
 
 
-@op("aten::_ctc_loss_backward", "aten::_ctc_loss_backward.Tensor", **_LENGTHS)
+@op("aten::_ctc_loss_backward", "aten::_ctc_loss_backward.Tensor")
 def _ctc_loss_backward(
     grad,
     log_probs,

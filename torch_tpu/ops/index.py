@@ -113,7 +113,13 @@ def plan(shape: Sequence[int], indices: Sequence[Value | None], where: str) -> P
     return Plan(vectors, dims, window, full)
 
 
-@op("aten::index.Tensor", host=("indices",))
+def _with_masks(self, indices):
+    from .masks import index_with_masks
+
+    return index_with_masks(self, indices)
+
+
+@op("aten::index.Tensor", host=("indices",), masks=_with_masks)
 def index_Tensor(self, indices):
     result = expected()[0]
     if 0 in result.shape:

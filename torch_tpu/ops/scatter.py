@@ -210,7 +210,13 @@ def index_reduce(self, dim, index, source, reduce, include_self=True):
 # ---- index_put --------------------------------------------------------------------------------
 
 
-@op("aten::index_put", "aten::_index_put_impl", host=("indices",))
+def _put_with_masks(self, indices, values, accumulate=False, unsafe=False):
+    from .masks import index_put_with_masks
+
+    return index_put_with_masks(self, indices, values, accumulate, unsafe)
+
+
+@op("aten::index_put", "aten::_index_put_impl", host=("indices",), masks=_put_with_masks)
 def index_put(self, indices, values, accumulate=False, unsafe=False):
     p = plan(self.shape, indices, "aten::index_put")
     values = values.to(self.dtype)
