@@ -76,11 +76,14 @@ LiveCells& live_cells(int device) {
   return (*lists)[device];
 }
 
-void delete_cell(void* context) {
+}  // namespace
+
+void release_cell(void* context) {
   auto* cell = static_cast<Cell*>(context);
   {
     LiveCells& live = live_cells(cell->device);
     std::lock_guard guard(live.lock);
+    if (cell->owners.fetch_sub(1) > 1) return;
     cell->previous->next = cell->next;
     cell->next->previous = cell->previous;
   }
@@ -88,7 +91,29 @@ void delete_cell(void* context) {
   delete cell;
 }
 
-}  // namespace
+Cell* adopt_cell(c10::StorageImpl* storage) {
+  int device = storage->device().index();
+  auto* data = static_cast<char*>(storage->mutable_data());
+  Cell* found = nullptr;
+  if (data != nullptr) {
+    LiveCells& live = live_cells(device);
+    std::lock_guard guard(live.lock);
+    for (Cell* cell = live.head.next; cell != &live.head; cell = cell->next) {
+      if (cell->address == data) found = cell;
+    }
+    if (found != nullptr) found->owners.fetch_add(1);
+  }
+  if (found == nullptr) {
+    TORCH_CHECK(storage->nbytes() == 0, "a tpu tensor was made from a pointer that is not the start "
+                "of a tpu storage; device memory has no host address");
+    storage->set_data_ptr_noswap(make_cell(0, device));
+    return cell_of(storage);
+  }
+  storage->set_data_ptr_noswap(
+      {data, found, &release_cell,
+       c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device))});
+  return found;
+}
 
 c10::DataPtr make_cell(size_t nbytes, int device) {
   Runtime& runtime = Runtime::get();
@@ -110,7 +135,7 @@ c10::DataPtr make_cell(size_t nbytes, int device) {
     live.head.next->previous = cell;
     live.head.next = cell;
   }
-  return {cell->address, cell, &delete_cell,
+  return {cell->address, cell, &release_cell,
           c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device))};
 }
 

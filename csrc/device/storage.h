@@ -27,6 +27,7 @@ struct Cell {
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   Dims dims;
   int device = 0;
+  std::atomic<int> owners{1};  // storages over this cell: more than one after from_blob
   int size_class = -1;
   char* address = nullptr;
   Cell* previous = nullptr;
@@ -49,8 +50,15 @@ struct Cell {
 // `nbytes` is more than the device has.
 c10::DataPtr make_cell(size_t nbytes, int device);
 
-inline Cell* cell_of(const c10::StorageImpl* storage) {
-  return static_cast<Cell*>(storage->data_ptr().get_context());
+void release_cell(void* cell);
+// Makes a storage that was built over the data pointer of a tpu storage (at::from_blob, as
+// torch.save and torch.load do) share that storage's cell. Throws if there is none.
+Cell* adopt_cell(c10::StorageImpl* storage);
+
+inline Cell* cell_of(c10::StorageImpl* storage) {
+  const c10::DataPtr& data = storage->data_ptr();
+  if (data.get_deleter() != &release_cell) return adopt_cell(storage);
+  return static_cast<Cell*>(data.get_context());
 }
 inline Cell* cell_of(const at::TensorBase& tensor) {
   return cell_of(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());

@@ -29,6 +29,11 @@ _SCALES = {"beta": (0, 1), "alpha": (1,)}
 
 def _contract(a: Value, b: Value, dims_a, dims_b, batch=((), ()), dtype=None) -> Value:
     """`dot_general` over equal dtypes; an empty contraction is zero, an int8 one wraps."""
+    if a.dtype is not b.dtype:
+        # PyTorch's meta kernels leave this check to the device.
+        raise RuntimeError(
+            f"expected m1 and m2 to have the same dtype, but got: {a.dtype} != {b.dtype}"
+        )
     if not a.is_floating and not a.is_complex and a.dtype.itemsize < 4 and dtype is None:
         # Narrow integers multiply in int32, which matrix units take; the low bits are the same.
         wide = _contract(a.to(torch.int32), b.to(torch.int32), dims_a, dims_b, batch)
@@ -54,6 +59,11 @@ def _accumulate(self: Value, product: Value, beta, alpha) -> Value:
     """``beta * self + alpha * product``, rounded once to the expected dtype."""
     result = _scaled(product, alpha)
     if isinstance(beta, Value) or beta != 0:
+        if self.dtype is not expected()[0].dtype:
+            raise RuntimeError(
+                f"self and mat2 must have the same dtype, but got {self.dtype} and "
+                f"{expected()[0].dtype}"
+            )
         addend = hlo.expand(self.to(product.dtype), product.shape)
         result = hlo.binary("add", _scaled(addend, beta), result)
     return result.to(expected()[0].dtype)
