@@ -183,7 +183,11 @@ def train(name: str, data: Digits, options: argparse.Namespace, progress: Progre
     model.to(options.device)
     size = options.batch_size
     steps = options.steps or options.epochs * (len(data.train_images) // size)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.05)
+    # With the default eps, gradients that are zero up to rounding still move parameters by a whole
+    # learning rate, in a direction that rounding decides: no two devices would agree on the loss.
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=options.learning_rate, weight_decay=0.05, eps=1e-6
+    )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate(step, steps))
     bar = progress.add_task(name, total=steps, loss=float("nan"))
 

@@ -109,6 +109,9 @@ def sqrt(x: Value) -> Value:
 
 
 def rsqrt(x: Value) -> Value:
+    if x.dtype is torch.float64:
+        # XLA:CPU has no f64 rsqrt: it would do this itself and log a line to stderr about it.
+        return binary("divide", full_like(x, 1), sqrt(x))
     return unary("rsqrt", x)
 
 

@@ -6,6 +6,7 @@ few fields used are encoded by hand because XLA publishes no Python package for 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 _BUILD_OPTIONS, _PORTABLE, _OVERRIDES = 3, 4, 7  # fields of CompileOptionsProto
@@ -49,11 +50,21 @@ def compile_options(overrides: Mapping[str, bool | int | str] | None = None) -> 
     return encoded
 
 
-_DEFAULT = compile_options()
+# XLA:CPU's own default makes `maximum(1, nan)` 1; TPUs and PyTorch propagate NaN.
+_CPU_OVERRIDES = {"xla_cpu_enable_fast_min_max": False}
+
+
+@functools.cache
+def default_options() -> bytes:
+    """The options of this process's plugin."""
+    from torch_tpu import _core
+
+    on_cpu = _core.device_info(0)["platform"] == "cpu"
+    return compile_options(_CPU_OVERRIDES if on_cpu else None)
 
 
 def compile_text(text: str):
     """A `torch_tpu._core.Executable` for a module; raises RuntimeError with XLA's message."""
     from torch_tpu import _core
 
-    return _core.compile(text, _DEFAULT)
+    return _core.compile(text, default_options())
