@@ -135,9 +135,8 @@ void bind_runtime(py::module_& m) {
     if (device >= 0) without_gil([&] { set_current_device(device); });
     return previous;
   });
-  m.def("synchronize", [](int device) {
-    without_gil([&] { synchronize(checked_device(device)); });
-  });
+  m.def("synchronize",
+        [](int device) { without_gil([&] { synchronize(checked_device(device)); }); });
   m.def("device_info", &device_info);
   m.def("memory_stats", &memory_stats);
   m.def("reset_peak_memory", [](int device) {
@@ -158,9 +157,8 @@ void bind_programs(py::module_& m) {
         return py::bytes(guarded("serialisation", [&] { return handle.executable->serialize(); }));
       });
   m.def("compile", &compile, py::arg("code"), py::arg("options"));
-  m.def("compile_count", [] {
-    return Runtime::running() ? Runtime::get().client().compile_count() : int64_t{0};
-  });
+  m.def("compile_count",
+        [] { return Runtime::running() ? Runtime::get().client().compile_count() : int64_t{0}; });
   m.def("cache_stats", [] {
     py::dict result;
     result["entries"] = cache_entries();

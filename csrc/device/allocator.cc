@@ -1,14 +1,16 @@
 // The device allocator (statistics over cells) and the pinned host allocator.
 //
 // Allocating makes an uninitialised cell and takes no device memory; memory is taken when a program
-// writes the cell. The statistics therefore count device arrays, as torch.tpu.memory_allocated shows.
+// writes the cell. The statistics therefore count device arrays, as torch.tpu.memory_allocated
+// shows.
+#include "allocator.h"
+
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <cstdlib>
 #include <unordered_map>
 
-#include "allocator.h"
 #include "storage.h"
 
 namespace torch_tpu {

@@ -1,7 +1,7 @@
 // Which attention implementation scaled_dot_product_attention takes on a tpu.
 //
-// The fused slot is one program (torch_tpu/ops/attention.py). Inputs it is not made for take the math
-// path, which PyTorch composes of ordinary operators.
+// The fused slot is one program (torch_tpu/ops/attention.py). Inputs it is not made for take the
+// math path, which PyTorch composes of ordinary operators.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>

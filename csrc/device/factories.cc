@@ -21,7 +21,8 @@ namespace {
 
 constexpr auto kTpu = c10::DeviceType::PrivateUse1;
 
-void check_factory(std::optional<c10::Layout> layout, std::optional<bool> pin, c10::ScalarType dtype) {
+void check_factory(std::optional<c10::Layout> layout, std::optional<bool> pin,
+                   c10::ScalarType dtype) {
   TORCH_CHECK(!layout.has_value() || *layout == c10::Layout::Strided,
               "tpu tensors have a strided layout; ", layout.value_or(c10::Layout::Strided),
               " is not supported");
@@ -50,8 +51,8 @@ at::Tensor empty_memory_format(c10::IntArrayRef size, std::optional<c10::ScalarT
   auto type = c10::dtype_or_default(dtype);
   check_factory(layout, pin, type);
   OnDevice guard(device);
-  return at::detail::empty_generic(size, device_allocator(),
-                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type, format);
+  return at::detail::empty_generic(
+      size, device_allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type, format);
 }
 
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,

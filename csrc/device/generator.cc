@@ -94,7 +94,8 @@ Generator& generator_of(const std::optional<at::Generator>& argument, int device
   const at::Generator& chosen =
       argument.has_value() && argument->defined() ? *argument : default_generator(device);
   TORCH_CHECK(chosen.device().type() == c10::DeviceType::PrivateUse1,
-              "Expected a 'tpu' device type for generator but found '", chosen.device().type(), "'");
+              "Expected a 'tpu' device type for generator but found '", chosen.device().type(),
+              "'");
   return *chosen.get<Generator>();
 }
 

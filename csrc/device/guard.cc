@@ -1,8 +1,8 @@
 // Device guard, streams and events.
 //
-// PJRT orders work by data dependence, so streams carry no ordering of their own: any number of them
-// exists as identities, and whatever one stream wrote, another may read. An event stands for all
-// work that was pending on its device when it was recorded.
+// PJRT orders work by data dependence, so streams carry no ordering of their own: any number of
+// them exists as identities, and whatever one stream wrote, another may read. An event stands for
+// all work that was pending on its device when it was recorded.
 #include <c10/core/DeviceCapability.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -168,7 +168,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
  private:
   static c10::Stream stream(c10::Device device, c10::StreamId id) {
-    auto index = static_cast<c10::DeviceIndex>(device.index() < 0 ? current_device() : device.index());
+    auto index =
+        static_cast<c10::DeviceIndex>(device.index() < 0 ? current_device() : device.index());
     return c10::Stream(c10::Stream::UNSAFE, c10::Device(kTpu, index), id);
   }
 };

@@ -55,9 +55,10 @@ Runtime::Runtime(pjrt::Client* client) : client_(client) {
 }
 
 Runtime& Runtime::get() {
-  TORCH_CHECK(!forked.load(std::memory_order_relaxed),
-              "Cannot use a tpu in a forked subprocess after the parent has initialised it. Use the "
-              "'spawn' start method of multiprocessing");
+  TORCH_CHECK(
+      !forked.load(std::memory_order_relaxed),
+      "Cannot use a tpu in a forked subprocess after the parent has initialised it. Use the "
+      "'spawn' start method of multiprocessing");
   if (Runtime* running = instance_.load(std::memory_order_acquire)) return *running;
   // The choice is made before taking the lock: it runs Python, which may need the GIL that another
   // thread waiting here could hold.
@@ -92,8 +93,7 @@ pjrt::BufferRef Runtime::constant(pjrt::ElementType type, std::span<const int64_
       return slot.buffer;
     }
   }
-  auto buffer =
-      client_->from_host(data, type, dims, static_cast<int64_t>(bytes), device);
+  auto buffer = client_->from_host(data, type, dims, static_cast<int64_t>(bytes), device);
   buffer->mark_donated();  // shared constants are ours, not the user's memory
   std::lock_guard guard(cache.lock);
   slot.hash = hash;

@@ -1,7 +1,7 @@
 // The process-wide runtime: the PJRT client, the current device, small constant operands.
 //
-// Starting it is lazy (first use of a tpu) because `import torch` loads this library. The plugin and
-// its options are chosen in Python (torch_tpu/api/plugin.py); everything after that is C++.
+// Starting it is lazy (first use of a tpu) because `import torch` loads this library. The plugin
+// and its options are chosen in Python (torch_tpu/api/plugin.py); everything after that is C++.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -39,8 +39,7 @@ class Runtime {
   // Whether it has been started.
   static bool running() { return instance_.load(std::memory_order_acquire) != nullptr; }
   // How to choose the plugin: called once, must return (path, options). Set by bind.cc.
-  using Chooser =
-      std::function<std::pair<std::string, std::map<std::string, pjrt::Option>>()>;
+  using Chooser = std::function<std::pair<std::string, std::map<std::string, pjrt::Option>>()>;
   static void set_chooser(Chooser chooser);
 
   // How many devices there will be, for questions asked before the runtime has to start.
@@ -51,8 +50,8 @@ class Runtime {
 
   // An operand holding `dims.size()`-dimensional data of at most kMaxConstant bytes. Recently used
   // values are kept on the device, so that a repeated scalar costs no transfer.
-  pjrt::BufferRef constant(pjrt::ElementType type, std::span<const int64_t> dims,
-                           const void* data, size_t bytes, int device);
+  pjrt::BufferRef constant(pjrt::ElementType type, std::span<const int64_t> dims, const void* data,
+                           size_t bytes, int device);
 
   static constexpr size_t kMaxConstant = 128;
 

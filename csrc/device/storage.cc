@@ -1,4 +1,5 @@
-// Cells: allocation of addresses, the list of live cells, wrapping arrays as tensors. See storage.h.
+// Cells: allocation of addresses, the list of live cells, wrapping arrays as tensors. See
+// storage.h.
 #include "storage.h"
 
 #include <ATen/EmptyTensor.h>
@@ -48,7 +49,9 @@ class AddressSpace {
     free_[size_class].push_back(address);
   }
 
-  static int class_of(size_t nbytes) { return std::max(6, static_cast<int>(std::bit_width(nbytes - 1))); }
+  static int class_of(size_t nbytes) {
+    return std::max(6, static_cast<int>(std::bit_width(nbytes - 1)));
+  }
 
  private:
   SpinLock lock_;
@@ -104,7 +107,8 @@ Cell* adopt_cell(c10::StorageImpl* storage) {
     if (found != nullptr) found->owners.fetch_add(1);
   }
   if (found == nullptr) {
-    TORCH_CHECK(storage->nbytes() == 0, "a tpu tensor was made from a pointer that is not the start "
+    TORCH_CHECK(storage->nbytes() == 0,
+                "a tpu tensor was made from a pointer that is not the start "
                 "of a tpu storage; device memory has no host address");
     storage->set_data_ptr_noswap(make_cell(0, device));
     return cell_of(storage);

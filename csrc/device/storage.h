@@ -1,10 +1,10 @@
 // What stands behind a tpu tensor's storage: a cell holding one device array that can be replaced.
 //
-// A `Cell` is the context of the storage's DataPtr, so ordinary StorageImpl/TensorImpl objects carry
-// it. The array covers the whole storage: product(dims) * itemsize(dtype) == storage nbytes. A cell
-// without an array is uninitialised; its first full write gives it dtype and dims. `address` is a
-// unique reserved (never mapped) address range, so that data_ptr() identifies storages and pointer
-// arithmetic on it is valid, while dereferencing it faults.
+// A `Cell` is the context of the storage's DataPtr, so ordinary StorageImpl/TensorImpl objects
+// carry it. The array covers the whole storage: product(dims) * itemsize(dtype) == storage nbytes.
+// A cell without an array is uninitialised; its first full write gives it dtype and dims. `address`
+// is a unique reserved (never mapped) address range, so that data_ptr() identifies storages and
+// pointer arithmetic on it is valid, while dereferencing it faults.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -73,8 +73,7 @@ at::Tensor wrap(pjrt::BufferRef array, c10::ScalarType dtype, c10::ArrayRef<int6
 inline bool covers_storage(const at::TensorBase& tensor) {
   const auto* impl = tensor.unsafeGetTensorImpl();
   return impl->is_contiguous() && impl->storage_offset() == 0 &&
-         static_cast<size_t>(impl->numel()) * impl->itemsize() ==
-             impl->unsafe_storage().nbytes();
+         static_cast<size_t>(impl->numel()) * impl->itemsize() == impl->unsafe_storage().nbytes();
 }
 
 // Calls `visit` on every live cell of `device`. Cells cannot die meanwhile.

@@ -29,9 +29,10 @@ void host_to_device(const at::Tensor& source, const at::Tensor& target) {
   dense = dense.to(target.scalar_type()).expand(target.sizes()).contiguous();
   int device = target.device().index();
   auto array = guarded("copy to tpu", [&] {
-    return Runtime::get().client().from_host(
-        dense.const_data_ptr(), element_type(target.scalar_type()),
-        {target.sizes().data(), target.sizes().size()}, static_cast<int64_t>(dense.nbytes()), device);
+    return Runtime::get().client().from_host(dense.const_data_ptr(),
+                                             element_type(target.scalar_type()),
+                                             {target.sizes().data(), target.sizes().size()},
+                                             static_cast<int64_t>(dense.nbytes()), device);
   });
   write_array(target, std::move(array));
 }
@@ -50,9 +51,8 @@ void device_to_host(const at::Tensor& source, const at::Tensor& target) {
 
 void between_devices(const at::Tensor& source, const at::Tensor& target) {
   pjrt::BufferRef array = dense_array(source, true);
-  auto moved = guarded("copy between devices", [&] {
-    return pjrt::BufferRef(array->copy_to(target.device().index()));
-  });
+  auto moved = guarded("copy between devices",
+                       [&] { return pjrt::BufferRef(array->copy_to(target.device().index())); });
   if (source.scalar_type() == target.scalar_type() && source.sizes() == target.sizes()) {
     write_array(target, std::move(moved));
     return;
@@ -65,7 +65,8 @@ void between_devices(const at::Tensor& source, const at::Tensor& target) {
 void on_one_device(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   static OpKernel* kernel = find_kernel("aten::copy_");
   TORCH_INTERNAL_ASSERT(kernel != nullptr, "the copy rule is not registered");
-  // A target seen through a lazy conjugate or negation gets the value that makes it read as `source`.
+  // A target seen through a lazy conjugate or negation gets the value that makes it read as
+  // `source`.
   at::Tensor plain = target;
   at::Tensor value = source;
   if (plain.is_conj()) {

@@ -61,8 +61,8 @@ Fit cut_dim(int64_t extent, int64_t unit, int64_t start, const Axis* first, cons
   return Fit::kYes;
 }
 
-Fit cut_all(const Dims& dims, const std::vector<Axis>& axes, int64_t offset,
-            std::vector<Cut>& cuts, size_t& crossing) {
+Fit cut_all(const Dims& dims, const std::vector<Axis>& axes, int64_t offset, std::vector<Cut>& cuts,
+            size_t& crossing) {
   cuts.clear();
   int64_t unit = 1;
   Dims units(dims.size(), 1);

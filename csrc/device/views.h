@@ -2,8 +2,8 @@
 //
 // `plan_view` turns (array dims, sizes, strides, offset) into a description that does not depend on
 // where the view starts: starts are run-time operands, so that x[i] is one program for every i. The
-// three kinds are tried in order of cost; `kGather` always applies. torch_tpu/dispatch/views.py emits
-// the reads and writes.
+// three kinds are tried in order of cost; `kGather` always applies. torch_tpu/dispatch/views.py
+// emits the reads and writes.
 #pragma once
 
 #include "storage.h"
@@ -12,8 +12,8 @@ namespace torch_tpu {
 
 struct ViewPlan {
   enum Kind : int64_t {
-    kWhole = 0,   // the array itself, reshaped to the view's sizes
-    kSlice = 1,   // the array reshaped to `dims`, sliced (starts, counts, steps), permuted, expanded
+    kWhole = 0,  // the array itself, reshaped to the view's sizes
+    kSlice = 1,  // the array reshaped to `dims`, sliced (starts, counts, steps), permuted, expanded
     kGather = 2,  // element i of the flat array at offset + sum(index * stride)
   };
   Kind kind = kWhole;

@@ -17,8 +17,18 @@ constexpr auto kTpu = c10::DeviceType::PrivateUse1;
 
 // First word of every part of a key, so that parts cannot be mistaken for one another.
 enum Tag : int64_t {
-  kUndefinedTag = 1, kEmptyTag, kHostScalarTag, kWholeTag, kReshapedTag, kViewTag, kListTag,
-  kNumberTag, kSpecializedTag, kOutTag, kOverwrittenTag, kStaticTag,
+  kUndefinedTag = 1,
+  kEmptyTag,
+  kHostScalarTag,
+  kWholeTag,
+  kReshapedTag,
+  kViewTag,
+  kListTag,
+  kNumberTag,
+  kSpecializedTag,
+  kOutTag,
+  kOverwrittenTag,
+  kStaticTag,
   kLazyTag,
 };
 
@@ -27,9 +37,10 @@ int64_t head(Tag tag, c10::ScalarType dtype, int64_t rank, int64_t extra = 0) {
 }
 
 [[noreturn]] void wrong_device(const OpKernel& kernel, const at::Tensor& tensor, int device) {
-  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, tpu:",
-              device < 0 ? current_device() : device, " and ", tensor.device(), "! (in ", kernel.name,
-              ", which got a tensor of shape ", tensor.sizes(), " there)");
+  TORCH_CHECK(false,
+              "Expected all tensors to be on the same device, but found at least two devices, tpu:",
+              device < 0 ? current_device() : device, " and ", tensor.device(), "! (in ",
+              kernel.name, ", which got a tensor of shape ", tensor.sizes(), " there)");
 }
 
 bool is_mask(const at::Tensor& tensor) {
@@ -100,7 +111,8 @@ TensorKind kind_of(const at::Tensor& tensor) {
   return TensorKind::kHostScalar;
 }
 
-// ---- key and operands ----------------------------------------------------------------------------
+// ---- key and operands
+// ----------------------------------------------------------------------------
 
 void CallState::add_view(const at::Tensor& tensor, c10::ArrayRef<int64_t> dims) {
   ViewPlan plan = plan_view(dims, tensor.sizes(), tensor.strides(), tensor.storage_offset());
@@ -129,8 +141,8 @@ void CallState::add_tensor(const OpKernel& kernel, const at::Tensor& tensor) {
     bool weak = tensor.unsafeGetTensorImpl()->is_wrapped_number();
     key.push(head(kHostScalarTag, dtype, 0, weak));
     at::Tensor plain = tensor.is_conj() || tensor.is_neg() ? tensor.clone() : tensor;
-    operands.push_back(Operand::of_bytes(element_type(dtype), -1, plain.const_data_ptr(),
-                                         plain.itemsize()));
+    operands.push_back(
+        Operand::of_bytes(element_type(dtype), -1, plain.const_data_ptr(), plain.itemsize()));
     return;
   }
   if (tensor.device().index() != device) wrong_device(kernel, tensor, device);
@@ -194,8 +206,10 @@ void CallState::add_target(Role role, const at::Tensor& tensor) {
     key.push(kUndefinedTag);
     return;
   }
-  TORCH_CHECK(tensor.device().type() == kTpu, "Expected all tensors to be on the same device, but found "
-              "at least two devices, tpu:", device, " and ", tensor.device(), "!");
+  TORCH_CHECK(tensor.device().type() == kTpu,
+              "Expected all tensors to be on the same device, but found "
+              "at least two devices, tpu:",
+              device, " and ", tensor.device(), "!");
   if (role == Role::kOut) {
     key.push(head(kOutTag, tensor.scalar_type(), 0));
     return;
@@ -316,30 +330,33 @@ CallState::CallState(OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
       if (value.isGenerator()) generator = value.toGenerator();
     }
     auto state = generator_of(generator, device).next();
-    operands.push_back(
-        Operand::of_bytes(pjrt::ElementType::kU64, 2, state.data(), sizeof state));
+    operands.push_back(Operand::of_bytes(pjrt::ElementType::kU64, 2, state.data(), sizeof state));
     operands.back().cached = false;
   }
 }
 
-// ---- results -------------------------------------------------------------------------------------
+// ---- results
+// -------------------------------------------------------------------------------------
 
 namespace {
 
+using IValues = c10::SmallVector<c10::IValue, 4>;
+
 at::Tensor new_tensor(const OutputSpec& spec, pjrt::BufferRef array, int device) {
   if (!spec.defined) return {};
-  return wrap(std::move(array), spec.dtype, spec.dims, spec.sizes, spec.strides, spec.nbytes, device);
+  return wrap(std::move(array), spec.dtype, spec.dims, spec.sizes, spec.strides, spec.nbytes,
+              device);
 }
 
 void resize_out(const at::Tensor& tensor, const OutputSpec& spec) {
   if (tensor.sizes() == c10::ArrayRef<int64_t>(spec.sizes)) return;
   if (tensor.numel() != 0) {
-    TORCH_WARN("An output with one or more elements was resized since it had shape ",
-               tensor.sizes(), ", which does not match the required output shape ",
-               c10::ArrayRef<int64_t>(spec.sizes),
-               ". This behavior is deprecated, and in a future PyTorch release outputs will not be "
-               "resized unless they have zero elements. You can explicitly reuse an out tensor t by "
-               "resizing it, inplace, to zero elements with t.resize_(0).");
+    TORCH_WARN(
+        "An output with one or more elements was resized since it had shape ", tensor.sizes(),
+        ", which does not match the required output shape ", c10::ArrayRef<int64_t>(spec.sizes),
+        ". This behavior is deprecated, and in a future PyTorch release outputs will not be "
+        "resized unless they have zero elements. You can explicitly reuse an out tensor t by "
+        "resizing it, inplace, to zero elements with t.resize_(0).");
   }
   resize_tensor(tensor, spec.sizes);
 }
@@ -352,8 +369,8 @@ class Results {
       : kernel_(kernel), entry_(entry), arguments_(arguments), arrays_(arrays), device_(device) {}
 
   // New results, as the IValues to return in the order of the schema.
-  std::vector<c10::IValue> make() {
-    std::vector<c10::IValue> made;
+  IValues make() {
+    IValues made;
     for (size_t i = 0; i < kernel_.new_results; ++i) {
       int32_t count = entry_.groups[group_++];
       if (count == kConstantGroup) {
@@ -406,11 +423,10 @@ class Results {
 };
 
 // Pushes the returns of the schema: arguments it aliases, or the next new result.
-void push_returns(const OpKernel& kernel, torch::jit::Stack* stack,
-                  std::vector<c10::IValue> made) {
+void push_returns(const OpKernel& kernel, torch::jit::Stack* stack, IValues made) {
   const auto& schema = kernel.op.schema();
   size_t count = schema.arguments().size();
-  std::vector<c10::IValue> returns;
+  IValues returns;
   size_t next = 0;
   size_t aliased = 0;
   for (const auto& result : schema.returns()) {
@@ -428,7 +444,7 @@ void push_returns(const OpKernel& kernel, torch::jit::Stack* stack,
       }
       ++aliased;
     } else {
-      returns.push_back(std::move(made.at(next++)));
+      returns.push_back(std::move(made[next++]));
     }
   }
   torch::jit::drop(*stack, count);
@@ -460,7 +476,9 @@ void run_python(OpKernel& kernel, const std::shared_ptr<void>& callable, torch::
     write_python_results(kernel, torch::jit::last(*stack, count), results);
     results.clear();
   }
-  push_returns(kernel, stack, std::move(results));
+  TORCH_CHECK(results.size() >= kernel.new_results, kernel.name, ": its Python kernel returned ",
+              results.size(), " results, not ", kernel.new_results);
+  push_returns(kernel, stack, IValues(results.begin(), results.end()));
 }
 
 bool has_mask(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
@@ -474,7 +492,8 @@ bool has_mask(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
 
 }  // namespace
 
-// ---- the call ------------------------------------------------------------------------------------
+// ---- the call
+// ------------------------------------------------------------------------------------
 
 void OpKernel::call(torch::jit::Stack* stack) {
   if (python) return run_python(*this, python, stack);

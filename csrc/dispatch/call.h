@@ -38,15 +38,16 @@ struct OpKernel {
   std::vector<int32_t> targets;  // arguments that results are written to, after new results
   size_t new_results = 0;        // results that become new tensors
   bool random = false;
-  bool matmul = false;            // the key includes the float32 matmul precision
-  std::shared_ptr<void> python;   // a Python callable that runs every call
-  std::shared_ptr<void> masked;   // one that runs calls whose `host` arguments include a mask
+  bool matmul = false;           // the key includes the float32 matmul precision
+  std::shared_ptr<void> python;  // a Python callable that runs every call
+  std::shared_ptr<void> masked;  // one that runs calls whose `host` arguments include a mask
   Cache cache;
 
   void call(torch::jit::Stack* stack);
 };
 
-// The kernel that serves `op` although no rule was registered for it: decomposition or CPU fallback.
+// The kernel that serves `op` although no rule was registered for it: decomposition or CPU
+// fallback.
 OpKernel& fallback_kernel(const c10::OperatorHandle& op);
 
 // Moves CPU index tensors to the device, finds the device of the call, builds key and operands.

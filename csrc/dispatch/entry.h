@@ -11,7 +11,7 @@
 namespace torch_tpu {
 
 struct OutputSpec {
-  bool defined = true;  // false: the operator returns an undefined tensor here
+  bool defined = true;   // false: the operator returns an undefined tensor here
   bool computed = true;  // false: an empty tensor, not an output of the program
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   Dims sizes;
@@ -30,7 +30,7 @@ constexpr int32_t kConstantGroup = -2;
 struct Entry {
   std::vector<int64_t> key;
   std::shared_ptr<pjrt::Executable> program;  // null: nothing to run
-  std::vector<int32_t> operands;              // argument i of the program is operands[i] of the call
+  std::vector<int32_t> operands;  // argument i of the program is operands[i] of the call
   std::vector<Donation> donations;
   std::vector<OutputSpec> outputs;
   std::vector<int64_t> output_bytes;  // of the computed outputs, in order
@@ -79,8 +79,9 @@ class Cache {
   std::vector<std::unique_ptr<Entry>> retired_;  // other threads may still be running them
 };
 
-// Runs the program of `entry`; `results` receives its computed outputs in order. `may_donate(output)`
-// says whether the array that the output replaces is referenced by nothing but this call.
+// Runs the program of `entry`; `results` receives its computed outputs in order.
+// `may_donate(output)` says whether the array that the output replaces is referenced by nothing but
+// this call.
 void run_entry(const Entry& entry, Operands& operands, int device,
                c10::SmallVectorImpl<pjrt::BufferRef>& results, bool may_donate);
 

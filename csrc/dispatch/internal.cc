@@ -26,8 +26,7 @@ Key start(Internal kind, c10::ScalarType dtype, c10::ArrayRef<int64_t> dims) {
 pjrt::BufferRef run_internal(const Key& key, Operands& operands, int device, bool may_donate) {
   const Entry& entry = internal_entry(key);
   c10::SmallVector<pjrt::BufferRef, 2> results;
-  guarded("a view program",
-          [&] { run_entry(entry, operands, device, results, may_donate); });
+  guarded("a view program", [&] { run_entry(entry, operands, device, results, may_donate); });
   return std::move(results[0]);
 }
 

@@ -1,6 +1,7 @@
 // Programs the device needs for itself: reading and writing views, filling, reinterpreting.
 //
-// They go through the same cache and the same Python side (torch_tpu/dispatch/views.py) as operators.
+// They go through the same cache and the same Python side (torch_tpu/dispatch/views.py) as
+// operators.
 #pragma once
 
 #include "entry.h"
@@ -12,8 +13,8 @@ namespace torch_tpu {
 // The tensor must not be empty.
 pjrt::BufferRef readable_array(const at::Tensor& tensor, Dims* dims);
 
-// A row-major array of the tensor's elements (the tensor's own array if it is one). Its dims are the
-// tensor's sizes if `exact_dims`; otherwise they may differ.
+// A row-major array of the tensor's elements (the tensor's own array if it is one). Its dims are
+// the tensor's sizes if `exact_dims`; otherwise they may differ.
 pjrt::BufferRef dense_array(const at::Tensor& tensor, bool exact_dims);
 
 // Writes `value` (a dense array of the tensor's sizes and dtype) to the tensor, which may be any
@@ -26,7 +27,8 @@ void check_writable(const at::Tensor& tensor);
 // Changes the size of a storage, keeping the contents of the common prefix.
 void resize_storage(c10::StorageImpl* storage, size_t nbytes);
 
-// Sizes, strides and (if needed) storage of `tensor` become those of a contiguous tensor of `sizes`.
+// Sizes, strides and (if needed) storage of `tensor` become those of a contiguous tensor of
+// `sizes`.
 void resize_tensor(const at::Tensor& tensor, c10::ArrayRef<int64_t> sizes);
 
 // Internal program kinds, as torch_tpu/dispatch/views.py knows them.

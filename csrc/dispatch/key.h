@@ -1,8 +1,8 @@
 // What makes two calls the same program: a list of words, and the operands that are not in it.
 //
 // Everything about a call enters the key except the contents of tensors, the values of run-time
-// scalars and the starts of views; those become operands. A key is compared in full on a hit: a hash
-// alone would one day return another program's answer.
+// scalars and the starts of views; those become operands. A key is compared in full on a hit: a
+// hash alone would one day return another program's answer.
 #pragma once
 
 #include <c10/util/SmallVector.h>

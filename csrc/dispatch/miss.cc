@@ -35,7 +35,8 @@ Building& building() {
   return *instance;
 }
 
-// Python exceptions travel through C++ as python_error, which autograd threads and the bindings know.
+// Python exceptions travel through C++ as python_error, which autograd threads and the bindings
+// know.
 template <class Body>
 auto with_python(Body&& body) {
   py::gil_scoped_acquire gil;
@@ -81,8 +82,7 @@ py::object describe_tensor(const at::Tensor& tensor) {
                             to_tuple(tensor.strides()));
     case TensorKind::kHostScalar:
       return py::make_tuple("scalar", dtype_object(tensor.scalar_type()),
-                            tensor.unsafeGetTensorImpl()->is_wrapped_number(),
-                            py::cast(tensor));
+                            tensor.unsafeGetTensorImpl()->is_wrapped_number(), py::cast(tensor));
     case TensorKind::kDevice:
       break;
   }
@@ -91,8 +91,8 @@ py::object describe_tensor(const at::Tensor& tensor) {
   py::object plan = py::none();
   if (!covers_storage(tensor)) {
     ViewPlan view = plan_view(dims, tensor.sizes(), tensor.strides(), tensor.storage_offset());
-    plan = py::make_tuple(static_cast<int64_t>(view.kind), to_tuple(view.dims), to_tuple(view.counts),
-                          to_tuple(view.steps), to_tuple(view.places),
+    plan = py::make_tuple(static_cast<int64_t>(view.kind), to_tuple(view.dims),
+                          to_tuple(view.counts), to_tuple(view.steps), to_tuple(view.places),
                           static_cast<int64_t>(view.starts.size()));
   }
   return py::make_tuple("tensor", dtype_object(tensor.scalar_type()), to_tuple(tensor.sizes()),
@@ -210,9 +210,12 @@ py::object python_function(const char* module, const char* name) {
 
 const char* variant_name(Variant variant) {
   switch (variant) {
-    case Variant::kInplace: return "inplace";
-    case Variant::kOut: return "out";
-    case Variant::kFunctional: break;
+    case Variant::kInplace:
+      return "inplace";
+    case Variant::kOut:
+      return "out";
+    case Variant::kFunctional:
+      break;
   }
   return "functional";
 }
@@ -265,8 +268,7 @@ std::unique_ptr<Entry> build_operator(const OpKernel& kernel, c10::ArrayRef<c10:
 
 std::unique_ptr<Entry> build_internal(c10::ArrayRef<int64_t> words) {
   return with_python([&] {
-    return to_entry(
-        python_function("torch_tpu.dispatch.views", "build_internal")(to_tuple(words)));
+    return to_entry(python_function("torch_tpu.dispatch.views", "build_internal")(to_tuple(words)));
   });
 }
 

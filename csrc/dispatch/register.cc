@@ -1,5 +1,5 @@
-// From rules to dispatcher registrations: finds the overloads that one rule serves by their schemas,
-// works out the role of every argument, and registers one boxed kernel for each.
+// From rules to dispatcher registrations: finds the overloads that one rule serves by their
+// schemas, works out the role of every argument, and registers one boxed kernel for each.
 #include "register.h"
 
 #include <torch/library.h>
@@ -33,7 +33,8 @@ std::string full_name(const c10::OperatorName& name) {
 const std::vector<c10::OperatorName>& overloads(const std::string& base) {
   static auto* index = [] {
     auto* map = new std::unordered_map<std::string, std::vector<c10::OperatorName>>;
-    for (auto& name : c10::Dispatcher::singleton().getAllOpNames()) (*map)[name.name].push_back(name);
+    for (auto& name : c10::Dispatcher::singleton().getAllOpNames())
+      (*map)[name.name].push_back(name);
     return map;
   }();
   static const std::vector<c10::OperatorName> none;
@@ -83,15 +84,14 @@ size_t written_count(const FunctionSchema& schema) {
 }
 
 bool out_variant_of(const FunctionSchema& functional, const FunctionSchema& candidate) {
-  if (written_count(candidate) == 0 ||
-      written_count(candidate) != functional.returns().size() ||
+  if (written_count(candidate) == 0 || written_count(candidate) != functional.returns().size() ||
       !same_arguments(functional, candidate, true)) {
     return false;
   }
   size_t inputs = candidate.arguments().size() - written_count(candidate);
   if (functional.arguments().size() == inputs) return true;
-  // The out= form lacks arguments that describe the result. It is ours only if no other overload has
-  // exactly its arguments (norm.out belongs to norm.ScalarOpt_dim, not to …_dim_dtype).
+  // The out= form lacks arguments that describe the result. It is ours only if no other overload
+  // has exactly its arguments (norm.out belongs to norm.ScalarOpt_dim, not to …_dim_dtype).
   for (const auto& name : overloads(functional.name())) {
     auto other = c10::Dispatcher::singleton().findSchema(name);
     if (other && written_count(other->schema()) == 0 &&
@@ -168,7 +168,8 @@ std::unique_ptr<OpKernel> make_kernel(const c10::OperatorHandle& op, Variant var
   if (variant != Variant::kFunctional) {
     std::vector<int32_t> written;
     for (size_t i = 0; i < schema.arguments().size(); ++i) {
-      if (is_written(schema.arguments()[i]) && !contains(options.writes, schema.arguments()[i].name())) {
+      if (is_written(schema.arguments()[i]) &&
+          !contains(options.writes, schema.arguments()[i].name())) {
         written.push_back(static_cast<int32_t>(i));
       }
     }
@@ -186,8 +187,8 @@ struct BoxedKernel final : c10::OperatorKernel {
 };
 
 torch::Library& library() {
-  static auto* aten =
-      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  static auto* aten = new torch::Library(torch::Library::IMPL, "aten",
+                                         c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   return *aten;
 }
 

@@ -2,8 +2,8 @@
 //
 // Loads a plugin, owns its function table and turns PJRT errors into `Error`. Everything that calls
 // PJRT does so through `PluginApi::call`, which sets struct_size, checks that the plugin has the
-// entry and names the call in the error. No PJRT_*_Args type appears outside csrc/pjrt. This library
-// knows nothing of torch.
+// entry and names the call in the error. No PJRT_*_Args type appears outside csrc/pjrt. This
+// library knows nothing of torch.
 #pragma once
 
 #include <pjrt_c_api.h>
@@ -35,13 +35,13 @@ class TORCH_TPU_API PluginApi {
 
   // Calls `function` (a member of PJRT_Api) with `args`, whose struct_size must be set by ARGS.
   template <class Function, class Args>
-  void call(Function PJRT_Api::*function, const char* name, Args& args) const {
+  void call(Function PJRT_Api::* function, const char* name, Args& args) const {
     check((this->slot(function, name))(&args), name);
   }
 
   // As `call`, for entries that report no error and for destructors.
   template <class Function, class Args>
-  void call_quiet(Function PJRT_Api::*function, const char* name, Args& args) const noexcept {
+  void call_quiet(Function PJRT_Api::* function, const char* name, Args& args) const noexcept {
     auto entry = api_->*function;
     if (entry != nullptr) discard(entry(&args));
     (void)name;
@@ -54,7 +54,7 @@ class TORCH_TPU_API PluginApi {
   explicit PluginApi(const PJRT_Api* api) : api_(api) {}
 
   template <class Function>
-  Function slot(Function PJRT_Api::*function, const char* name) const {
+  Function slot(Function PJRT_Api::* function, const char* name) const {
     Function entry = api_->*function;
     if (entry == nullptr) throw Error(12, std::string("the PJRT plugin has no ") + name);
     return entry;

@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
+#include <algorithm>
 
 namespace torch_tpu::pjrt {
 
@@ -55,65 +55,46 @@ PJRT_NamedValue named_value(const std::string& name, const Option& option) {
   return value;
 }
 
-// The CPU plugin logs a line to stderr when it gets its device count as a create option, so it is
-// given through XLA_FLAGS, which the plugin reads when the client is made.
-class CpuDeviceFlag {
- public:
-  explicit CpuDeviceFlag(int64_t count) {
-    if (count <= 0) return;
-    const char* flags = getenv("XLA_FLAGS");
-    had_flags_ = flags != nullptr;
-    if (had_flags_) before_ = flags;
-    std::string extended =
-        before_ + " --xla_force_host_platform_device_count=" + std::to_string(count);
-    setenv("XLA_FLAGS", extended.c_str(), 1);
-    changed_ = true;
-  }
-  ~CpuDeviceFlag() {
-    if (!changed_) return;
-    had_flags_ ? setenv("XLA_FLAGS", before_.c_str(), 1) : unsetenv("XLA_FLAGS");
-  }
-
- private:
-  bool changed_ = false;
-  bool had_flags_ = false;
-  std::string before_;
-};
-
 int64_t physical_memory() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
 }
 
 }  // namespace
 
+// The CPU plugin makes this many devices unless told otherwise.
+constexpr int64_t kDefaultCpuDevices = 4;
+
 Client* Client::create(const std::string& path, const std::map<std::string, Option>& options) {
-  auto client = std::unique_ptr<Client>(new Client(PluginApi::load(path)));
   std::vector<PJRT_NamedValue> values;
   int64_t limit = 0;
-  int64_t cpu_devices = 0;
+  size_t wanted = SIZE_MAX;
   for (const auto& [name, option] : options) {
     if (name == "memory_limit") {  // ours, not the plugin's
       limit = std::get<int64_t>(option);
-    } else if (name == "cpu_device_count") {
-      cpu_devices = std::get<int64_t>(option);
-    } else {
-      values.push_back(named_value(name, option));
+      continue;
     }
+    if (name == "cpu_device_count") {
+      wanted = static_cast<size_t>(std::get<int64_t>(option));
+      // The plugin logs a line to stderr when it gets this option, so it gets it only if needed;
+      // fewer devices than it has are had by ignoring the rest.
+      if (wanted <= kDefaultCpuDevices) continue;
+    }
+    values.push_back(named_value(name, option));
   }
-  CpuDeviceFlag flag(cpu_devices);
+  auto client = std::unique_ptr<Client>(new Client(PluginApi::load(path)));
   PJRT_ARGS(PJRT_Client_Create_Args, args);
   args.create_options = values.data();
   args.num_options = values.size();
   PJRT_CALL(client->api_, PJRT_Client_Create, args);
   client->client_ = args.client;
-  client->describe();
+  client->describe(wanted);
   for (auto& counters : client->memory_) {
     if (limit > 0) counters->limit = limit;
   }
   return client.release();
 }
 
-void Client::describe() {
+void Client::describe(size_t most_devices) {
   PJRT_ARGS(PJRT_Client_PlatformName_Args, name);
   name.client = client_;
   PJRT_CALL(api_, PJRT_Client_PlatformName, name);
@@ -125,7 +106,8 @@ void Client::describe() {
   PJRT_ARGS(PJRT_Client_AddressableDevices_Args, list);
   list.client = client_;
   PJRT_CALL(api_, PJRT_Client_AddressableDevices, list);
-  for (size_t i = 0; i < list.num_addressable_devices; ++i) {
+  size_t count = std::min(list.num_addressable_devices, most_devices);
+  for (size_t i = 0; i < count; ++i) {
     PJRT_Device* device = list.addressable_devices[i];
     PJRT_ARGS(PJRT_Device_GetDescription_Args, description);
     description.device = device;
@@ -214,8 +196,8 @@ void Client::require(int device, int64_t bytes) const {
   const MemoryCounters& counters = *memory_.at(device);
   int64_t used = counters.allocated.load(std::memory_order_relaxed);
   if (bytes > counters.limit - used) {
-    throw Error(8, "tried to allocate " + std::to_string(bytes) + " bytes on tpu:" +
-                       std::to_string(device) + "; " + std::to_string(used) +
+    throw Error(8, "tried to allocate " + std::to_string(bytes) +
+                       " bytes on tpu:" + std::to_string(device) + "; " + std::to_string(used) +
                        " bytes are in use of a limit of " + std::to_string(counters.limit));
   }
 }

@@ -24,8 +24,24 @@ using Option = std::variant<bool, int64_t, double, std::string>;
 
 // Values equal PJRT_Buffer_Type (checked in client.cc).
 enum class ElementType : int {
-  kInvalid = 0, kPred, kS8, kS16, kS32, kS64, kU8, kU16, kU32, kU64, kF16, kF32, kF64, kBF16, kC64,
-  kC128, kF8E5M2, kF8E4M3FN,
+  kInvalid = 0,
+  kPred,
+  kS8,
+  kS16,
+  kS32,
+  kS64,
+  kU8,
+  kU16,
+  kU32,
+  kU64,
+  kF16,
+  kF32,
+  kF64,
+  kBF16,
+  kC64,
+  kC128,
+  kF8E5M2,
+  kF8E4M3FN,
 };
 
 struct MemoryCounters {
@@ -116,9 +132,9 @@ class TORCH_TPU_API Executable {
   Executable& operator=(const Executable&) = delete;
 
   size_t output_count() const { return outputs_; }
-  // Runs on `device` and returns without waiting. `keep` lists the argument indices that must not be
-  // donated although the program could. `output_bytes` are the logical sizes of the outputs, which
-  // are handed out as owned buffers in `outputs`.
+  // Runs on `device` and returns without waiting. `keep` lists the argument indices that must not
+  // be donated although the program could. `output_bytes` are the logical sizes of the outputs,
+  // which are handed out as owned buffers in `outputs`.
   void execute(int device, std::span<Buffer* const> arguments, std::span<const int64_t> keep,
                std::span<const int64_t> output_bytes, BufferRef* outputs) const;
   std::string serialize() const;
@@ -159,7 +175,7 @@ class TORCH_TPU_API Client {
 
  private:
   explicit Client(PluginApi api) : api_(api) {}
-  void describe();
+  void describe(size_t most_devices);
   std::unique_ptr<Executable> wrap(PJRT_LoadedExecutable* raw);
 
   PluginApi api_;

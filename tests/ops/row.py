@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+ANY = object()
+"""In what a `Row.reference` returns: a result that is not compared."""
 
-@dataclasses.dataclass
+
+@dataclasses.dataclass(eq=False)
 class Row:
     """One call: ``torch.ops.<name>(*args, **kwargs)``.
 
-    ``rtol``/``atol`` loosen the float32 comparison and then need a ``reason``. ``random`` rows are
-    compared by shape, dtype and ``check`` (a predicate on the list of results) only.
+    Attributes:
+      rtol, atol: tolerance of the float32 comparison; a looser one needs a ``reason``.
+      random: compare shapes and dtypes only, and apply ``check`` to the list of results.
+      reference: called like the operator for the wanted results where its CPU kernel has others
+        (also needs a ``reason``).
+      whole: the operator requires contiguous arguments, so it is not tested on views.
     """
 
     name: str
@@ -24,6 +32,8 @@ class Row:
     reason: str = ""
     random: bool = False
     check: Any = None
+    reference: Callable | None = None
+    whole: bool = False
 
     @property
     def label(self) -> str:

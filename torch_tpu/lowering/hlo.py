@@ -307,9 +307,7 @@ def slice(  # noqa: A001
 ) -> Value:
     """Static slice over every dim."""
     strides = [1] * x.ndim if strides is None else list(strides)
-    shape = [
-        max(0, -(-(h - s) // t)) for s, h, t in zip(starts, limits, strides, strict=True)
-    ]
+    shape = [max(0, -(-(h - s) // t)) for s, h, t in zip(starts, limits, strides, strict=True)]
     if tuple(shape) == x.shape and all(t == 1 for t in strides):
         return x
     return current().emit(

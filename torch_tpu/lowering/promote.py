@@ -69,9 +69,11 @@ def result_dtype(operands: Sequence[Operand]) -> torch.dtype:
 def _raise_category(higher: torch.dtype, lower: torch.dtype) -> torch.dtype:
     # A complex scalar beside a double tensor keeps the tensor's precision, as torch does.
     if lower.is_complex and higher.is_floating_point:
-        return torch.promote_types(higher, torch.complex64) if (
-            higher is torch.float64 or lower is torch.complex64
-        ) else lower
+        return (
+            torch.promote_types(higher, torch.complex64)
+            if (higher is torch.float64 or lower is torch.complex64)
+            else lower
+        )
     return lower
 
 

@@ -70,8 +70,10 @@ def reduce_many(
 
 def _pairs(padding: Sequence[tuple[int, int]]) -> str:
     rows = ", ".join(f"[{low}, {high}]" for low, high in padding)
-    return f"dense<[{rows}]> : tensor<{len(padding)}x2xi64>" if padding else (
-        "dense<> : tensor<0x2xi64>"
+    return (
+        f"dense<[{rows}]> : tensor<{len(padding)}x2xi64>"
+        if padding
+        else ("dense<> : tensor<0x2xi64>")
     )
 
 
@@ -279,7 +281,9 @@ def while_loop(
 
 
 def conditional(
-    predicate: Value, on_true: Callable[[], Sequence[Value]], on_false: Callable[[], Sequence[Value]],
+    predicate: Value,
+    on_true: Callable[[], Sequence[Value]],
+    on_false: Callable[[], Sequence[Value]],
     results: Sequence[tuple[Sequence[int], torch.dtype]],
 ) -> list[Value]:
     """Run one of two branches; both must yield values of the ``results`` types."""
@@ -333,7 +337,9 @@ def triangular_solve(
     )[0]
 
 
-def call_custom(target: str, operands: Sequence[Value], results, attributes: str = "") -> list[Value]:
+def call_custom(
+    target: str, operands: Sequence[Value], results, attributes: str = ""
+) -> list[Value]:
     extra = f", {attributes}" if attributes else ""
     return current().emit(
         "stablehlo.custom_call", list(operands), results, f'call_target_name = "{target}"{extra}'

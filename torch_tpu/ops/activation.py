@@ -14,6 +14,7 @@ import torch
 from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op, unary
+from . import common
 
 
 def _rule(*names: str, **options):
@@ -218,7 +219,7 @@ def gelu(self, approximate="none"):
     x = self
     if approximate == "tanh":
         return 0.5 * x * (1 + hlo.tanh(_GELU_SCALE * (x + _GELU_CUBE * x * x * x)))
-    return 0.5 * x * (1 + hlo.unary("chlo.erf", x * math.sqrt(0.5)))
+    return common.gelu(x)
 
 
 @_rule("gelu_backward")
@@ -229,7 +230,7 @@ def gelu_backward(grad_output, self, approximate="none"):
         inner_slope = _GELU_SCALE * (1 + 3 * _GELU_CUBE * x * x)
         return grad_output * 0.5 * (1 + tanh + x * (1 - tanh * tanh) * inner_slope)
     density = hlo.exp(-0.5 * x * x) * math.sqrt(0.5 / math.pi)
-    return grad_output * (0.5 * (1 + hlo.unary("chlo.erf", x * math.sqrt(0.5))) + x * density)
+    return grad_output * (0.5 * (1 + common.erf(x * math.sqrt(0.5))) + x * density)
 
 
 # ---- gated linear unit ---------------------------------------------------------------------
@@ -240,8 +241,12 @@ def _halves(x: Value, dim: int) -> tuple[Value, Value]:
     return hlo.slice_dim(x, dim, 0, size), hlo.slice_dim(x, dim, size, 2 * size)
 
 
-def _glu_rule(name: str):
-    """A rule over operands of two shapes: widens 16-bit floats, resolves ``dim``, rounds once."""
+def _glu_rule(name: str, like: str = ""):
+    """A rule over operands of two shapes: widens 16-bit floats, resolves ``dim``, rounds once.
+
+    ``like`` names the argument that the result resembles, for want of a meta kernel.
+    """
+    options = {"meta": lambda **named: [torch.empty_like(named[like])]} if like else {}
 
     def decorate(body):
         def wrapped(*, dim=-1, **tensors):
@@ -252,7 +257,7 @@ def _glu_rule(name: str):
             return body(**tensors, dim=dim % rank).to(dtype)
 
         wrapped.__wrapped__ = body
-        return op(f"aten::{name}")(wrapped) and body
+        return op(f"aten::{name}", **options)(wrapped) and body
 
     return decorate
 
@@ -271,14 +276,14 @@ def glu_backward(grad_output, self, dim):
     return hlo.concatenate([value_grad, value_grad * (1 - sigmoid) * value], dim)
 
 
-@_glu_rule("glu_jvp")
+@_glu_rule("glu_jvp", like="glu")
 def glu_jvp(glu, x, dx, dim):
     sigmoid = _sigmoid(_halves(x, dim)[1])
     value_tangent, gate_tangent = _halves(dx, dim)
     return value_tangent * sigmoid + glu * gate_tangent * (1 - sigmoid)
 
 
-@_glu_rule("glu_backward_jvp")
+@_glu_rule("glu_backward_jvp", like="x")
 def glu_backward_jvp(grad_x, grad_glu, x, dgrad_glu, dx, dim):
     del grad_x
     value, gate = _halves(x, dim)

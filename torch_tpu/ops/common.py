@@ -1,10 +1,13 @@
 """Small helpers shared by the element-wise rule files (pointwise, unary, compare, activation...).
 
 No rules live here. The helpers cover what `promote=` leaves to a body: Python numbers that stay
-Python numbers (specialized arguments, rules run inside a graph), widening, and the bits of floats.
+Python numbers (specialized arguments, rules run inside a graph), widening, the bits of floats, and
+the error function with the activation made of it.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 
@@ -58,6 +61,19 @@ def with_sign_of(magnitude: Value, sign: Value) -> Value:
     """``copysign`` of two floats."""
     magnitude = hlo.abs(magnitude)
     return hlo.select(sign_bit(sign), -magnitude, magnitude)
+
+
+def erf(x: Value) -> Value:
+    """The error function. XLA's float32 one levels off 2e-7 short of 1; gelu multiplies that."""
+    result = hlo.unary("chlo.erf", x)
+    if x.dtype is torch.float64:
+        return result
+    return hlo.select(hlo.abs(x) > 3.85, hlo.unary("sign", x), result)
+
+
+def gelu(x: Value) -> Value:
+    """The exact gelu of a float32 or float64 value."""
+    return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))
 
 
 def is_infinite(x: Value) -> Value:

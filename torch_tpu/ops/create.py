@@ -1,9 +1,9 @@
 """Operators that make a tensor from numbers: ranges, spacings, the identity, triangle indices.
 
-Sizes come from `registry.expected()`, so bounds and steps are run-time values: one program serves
-every ``arange`` of one length, wherever it starts, and ``end`` is never read (it only decided the
-length). Constant fills (``full``, ``zeros``) are not here: PyTorch makes them of ``empty`` and
-``fill_``. Random tensors are in `random.py`.
+Sizes come from `registry.expected()`. The length of an ``arange`` follows from all three of its
+numbers, so they are part of the key; the bounds of spacings are run-time values. Constant fills
+(``full``, ``zeros``) are not here: PyTorch makes them of ``empty`` and ``fill_``. Random tensors are
+in `random.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _is_integer(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex)
 
 
-@op("aten::arange.start_step")
+@op("aten::arange.start_step", static=("start", "end", "step"))
 def arange_start_step(start, end, step=1):
     result = expected()[0]
     # ATen steps in int64 or double; 16-bit floats step in float32.

@@ -22,7 +22,7 @@ def _dim(dim: int, rank: int) -> int:
 
 
 @_graph("aten::view", "aten::_unsafe_view", "aten::_reshape_alias", "aten::reshape")
-def view(self, size, stride=None):
+def view(self, size=None, shape=None, stride=None):
     return hlo.reshape(self, expected()[0].shape)
 
 

@@ -142,7 +142,11 @@ def histogram_bins_tensor(self, bins, weight=None, density=False):
     return _histogram([hlo.flatten(self)], [bins], weight, density), bins
 
 
-@op("aten::_histogramdd_bin_edges")
+def _bin_edges_meta(self, bins, **_) -> list:
+    return [[self.new_empty((count + 1,)) for count in bins]]
+
+
+@op("aten::_histogramdd_bin_edges", meta=_bin_edges_meta)
 def _histogramdd_bin_edges(self, bins, range=None, weight=None, density=False):
     return _edges_for(_columns(self), bins, range)
 

@@ -158,7 +158,18 @@ def _class_weights(x: Value, target: Value, weight: Value | None, ignore_index: 
     return index, hlo.where(kept, hlo.take(weight.to(x.dtype), index, 0), 0)
 
 
-@op("aten::nll_loss_forward", "aten::nll_loss2d_forward")
+def _int64_target(op_):
+    """Metadata of a likelihood loss: PyTorch's meta kernels refuse the uint8 targets it takes."""
+
+    def meta(target, **named) -> list:
+        results = op_(target=target.to(torch.int64), **named)
+        return list(results) if isinstance(results, tuple) else [results]
+
+    return meta
+
+
+@op("aten::nll_loss_forward", meta=_int64_target(torch.ops.aten.nll_loss_forward))
+@op("aten::nll_loss2d_forward")
 def nll_loss_forward(self, target, weight, reduction, ignore_index):
     output, total = expected()
     x, target = _with_batch(widened(self), target)
@@ -176,7 +187,8 @@ def nll_loss_forward(self, target, weight, reduction, ignore_index):
     return loss.to(output.dtype), total_weight.to(total.dtype)
 
 
-@op("aten::nll_loss_backward", "aten::nll_loss2d_backward")
+@op("aten::nll_loss_backward", meta=_int64_target(torch.ops.aten.nll_loss_backward))
+@op("aten::nll_loss2d_backward")
 def nll_loss_backward(grad_output, self, target, weight, reduction, ignore_index, total_weight):
     x, target = _with_batch(widened(self), target)
     index, weights = _class_weights(x, target, weight, ignore_index)
@@ -204,7 +216,13 @@ def _margin_terms(self: Value, target: Value, margin, weight: Value | None):
     return is_target, hinge, hlo.unsqueeze(hlo.take(weight.to(x.dtype), target, 0), 1)
 
 
-@op("aten::multi_margin_loss", static=("p",))
+def _multi_margin_meta(target, **named) -> list:
+    # PyTorch's meta kernel says (1,) for the loss of a single sample, its CPU kernel ().
+    loss = torch.ops.aten.multi_margin_loss(target=target, **named)
+    return [loss.reshape(target.shape) if loss.ndim else loss]
+
+
+@op("aten::multi_margin_loss", static=("p",), meta=_multi_margin_meta)
 def multi_margin_loss(self, target, p=1, margin=1, weight=None, reduction=MEAN):
     _, hinge, weights = _margin_terms(self, target, margin, weight)
     hinge = hinge if p == 1 else hinge * hinge
@@ -249,7 +267,13 @@ def _label_terms(self: Value, target: Value):
     return matches, is_target, counted, hinge
 
 
-@op("aten::multilabel_margin_loss_forward")
+def _multilabel_meta(self, **named) -> list:
+    # See `_multi_margin_meta`.
+    loss, flags = torch.ops.aten.multilabel_margin_loss_forward(self, **named)
+    return [loss.reshape(self.shape[:-1]) if loss.ndim else loss, flags]
+
+
+@op("aten::multilabel_margin_loss_forward", meta=_multilabel_meta)
 def multilabel_margin_loss_forward(self, target, reduction):
     output, flags = expected()
     _, is_target, counted, hinge = _label_terms(self, target)

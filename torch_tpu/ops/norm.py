@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op
@@ -116,10 +118,17 @@ def _native_batch_norm_legit_no_stats(input, weight, bias, training, momentum, e
     return _finish(results)
 
 
+def _with_update_meta(input, weight, bias, **named) -> list:
+    # PyTorch's meta kernel chooses a backend by the weight and so needs one.
+    weight = input.new_empty((input.shape[1],)) if weight is None else weight
+    return list(torch.ops.aten._batch_norm_with_update(input, weight, bias, **named))
+
+
 @op(
     "aten::_batch_norm_with_update",
     writes=("running_mean", "running_var"),
     runtime=("momentum",),
+    meta=_with_update_meta,
 )
 def _batch_norm_with_update(input, weight, bias, running_mean, running_var, momentum, eps):
     results, *running = _batch_norm_train(

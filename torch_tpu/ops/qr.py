@@ -81,7 +81,12 @@ def _apply(vectors, taus, c, inverse=False):
     return hlo.while_loop(lambda i, _: i < steps, step, [hlo.constant(0, _INT), c])[1]
 
 
-@op("aten::geqrf")
+def _geqrf_meta(self) -> list:
+    columns = torch.empty_like(self.mT, memory_format=torch.contiguous_format)
+    return [columns.mT, self.new_empty((*self.shape[:-2], min(self.shape[-2:])))]
+
+
+@op("aten::geqrf", meta=_geqrf_meta)
 def geqrf(self):
     raw, tau = _factor(flat(self))
     return [hlo.reshape(v, meta.shape) for v, meta in zip((raw, tau), expected(), strict=True)]

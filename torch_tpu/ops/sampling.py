@@ -282,7 +282,7 @@ def _binomial_large(rng: Value, count: Value, p: Value) -> Value:
     return rejection(rng, p, attempt, 2)
 
 
-@op("aten::binomial", random=True)
+@op("aten::binomial", random=True, meta=lambda count, **_: [torch.empty_like(count)])
 def binomial(count, prob, rng=None):
     result = expected()[0]
     work = promote.compute_dtype(result.dtype)

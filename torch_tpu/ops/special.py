@@ -15,7 +15,7 @@ import torch
 from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.registry import binary, op, unary
-from .common import is_infinite, operands
+from .common import erf, is_infinite, operands
 
 
 def _chlo(name: str):
@@ -51,7 +51,7 @@ def _sinc(x: Value) -> Value:
 
 
 for _name, _word in {
-    "erf": _chlo("erf"),
+    "erf": erf,
     "erfc": _chlo("erfc"),
     "erfinv": _chlo("erf_inv"),
     "lgamma": _lgamma,

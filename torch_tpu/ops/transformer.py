@@ -16,6 +16,7 @@ import torch
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import op
+from .common import gelu
 
 
 def _linear(x: Value, weight: Value, bias: Value) -> Value:
@@ -175,7 +176,7 @@ def _layer_norm(x: Value, weight: Value, bias: Value, eps: float) -> Value:
 
 def _activation(x: Value, use_gelu: bool) -> Value:
     if use_gelu:
-        return 0.5 * x * (1.0 + hlo.unary("chlo.erf", x * math.sqrt(0.5)))
+        return gelu(x)
     return hlo.maximum(x, hlo.zeros_like(x))
 
 

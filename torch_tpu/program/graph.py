@@ -37,9 +37,10 @@ def lower_graph(graph: torch.fx.Graph, inputs: Sequence):
 
 def _call(node: torch.fx.Node, values):
     overload: torch._ops.OpOverload = node.target
-    rule = registry.RULES.get(overload._schema.name + (
-        f".{overload._schema.overload_name}" if overload._schema.overload_name else ""
-    ))
+    rule = registry.RULES.get(
+        overload._schema.name
+        + (f".{overload._schema.overload_name}" if overload._schema.overload_name else "")
+    )
     if rule is None or rule.procedure or rule.random:
         raise NotImplementedError(f"{overload} has no lowering inside a graph")
     args = torch.fx.node.map_arg(node.args, values.__getitem__)

@@ -3,6 +3,7 @@
 import math
 
 import torch
+
 from ops.row import Row, t
 
 SPECIAL = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 8.0, 2.0, 1e-20])

@@ -3,6 +3,7 @@
 import math
 
 import torch
+
 from ops.row import Row, t
 
 BF16, C64 = torch.bfloat16, torch.complex64

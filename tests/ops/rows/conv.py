@@ -5,6 +5,7 @@ These operators have no CPU kernel: the runner compares them with `aten::convolu
 """
 
 import torch
+
 from ops.row import Row, t
 
 F, L, H, B, D = torch.float32, torch.int64, torch.float16, torch.bfloat16, torch.float64

@@ -1,6 +1,7 @@
 """Rows of `torch_tpu/ops/create.py`."""
 
 import torch
+
 from ops.row import Row, t
 
 BF16, F16, I32, I64, U8 = torch.bfloat16, torch.float16, torch.int32, torch.int64, torch.uint8

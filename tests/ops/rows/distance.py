@@ -3,6 +3,7 @@
 import math
 
 import torch
+
 from ops.row import Row, t
 
 POWERS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, math.inf)

@@ -1,6 +1,7 @@
 """Rows of `torch_tpu/ops/embedding_bag.py`."""
 
 import torch
+
 from ops.row import Row, t
 
 BF16, I32 = torch.bfloat16, torch.int32

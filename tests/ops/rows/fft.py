@@ -1,6 +1,7 @@
 """Rows of `torch_tpu/ops/fft.py`."""
 
 import torch
+
 from ops.row import Row, t
 
 C, Z, F, D = torch.complex64, torch.complex128, torch.float32, torch.float64

@@ -6,6 +6,7 @@ PyTorch's vectorized float32 kernel may fuse multiply-add where XLA does not: he
 import itertools
 
 import torch
+
 from ops.row import Row, t
 
 REASON = "positions near a border amplify the last bit of float32 coordinates"

@@ -1,6 +1,7 @@
 """Rows of `torch_tpu/ops/index.py`."""
 
 import torch
+
 from ops.row import Row, t
 
 BF16, I32, I64, BOOL = torch.bfloat16, torch.int32, torch.int64, torch.bool

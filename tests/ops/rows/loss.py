@@ -1,6 +1,7 @@
 """Rows of `torch_tpu/ops/loss.py`."""
 
 import torch
+
 from ops.row import Row, t
 
 BF16, F64, I64, U8 = torch.bfloat16, torch.float64, torch.int64, torch.uint8

@@ -1,6 +1,7 @@
 """Rows of `torch_tpu/ops/lu.py`."""
 
 import torch
+
 from ops.row import Row, t
 
 F, D, C, Z = torch.float32, torch.float64, torch.complex64, torch.complex128

@@ -1,6 +1,7 @@
 """Rows of `torch_tpu/ops/polynomials.py`."""
 
 import torch
+
 from ops.row import Row, t
 
 KINDS = [

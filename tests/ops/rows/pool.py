@@ -1,6 +1,7 @@
 """Rows of `torch_tpu/ops/pool.py`."""
 
 import torch
+
 from ops.row import Row, t
 
 F, B, H, L = torch.float32, torch.bfloat16, torch.float16, torch.int64

@@ -1,6 +1,7 @@
 """Rows of `torch_tpu/ops/resample.py`."""
 
 import torch
+
 from ops.row import Row, t
 
 F, D, B, H, U = torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.uint8

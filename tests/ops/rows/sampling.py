@@ -3,6 +3,7 @@
 import math
 
 import torch
+
 from ops.rows.random import BF16, F64, about, rand
 
 N = 4000

@@ -3,6 +3,7 @@
 import math
 
 import torch
+
 from ops.row import Row, t
 
 BF16, I32, I64, BOOL = torch.bfloat16, torch.int32, torch.int64, torch.bool

@@ -3,6 +3,7 @@
 import math
 
 import torch
+
 from ops.row import Row, t
 
 nan, inf = math.nan, math.inf

@@ -3,6 +3,7 @@
 import math
 
 import torch
+
 from ops.row import Row, t
 
 BF16, F64, C64 = torch.bfloat16, torch.float64, torch.complex64
