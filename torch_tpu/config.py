@@ -112,7 +112,7 @@ OPTIONS: dict[str, Option] = {
             "TORCH_TPU_LOG",
             "",
             parse_text,
-            "Log topics printed to stderr, separated by commas: compile, fallback, plugin.",
+            "Log topics printed to stderr, separated by commas: compile (every program compiled).",
         ),
     )
 }

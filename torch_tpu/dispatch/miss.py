@@ -83,7 +83,7 @@ def lower(call: Call, expected: list, body):
     if computed:
         results = [o.value for o in computed]
         text, kept = module.finish(builder, results, _among(donate, computed), call.name)
-        program = compile_text(text)
+        program = compile_text(text, call.name)
     donations = [(kept.index(p), outputs.index(o)) for p, o in donate.items() if p in kept]
     return program, kept, donations, [o and o.fields() for o in outputs], groups, constants
 

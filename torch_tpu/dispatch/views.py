@@ -210,7 +210,7 @@ def build_internal(words: Sequence[int]):
         result.numel * result.dtype.itemsize,
     )
     donations = [(kept.index(p), 0) for p in donate]
-    return compile_text(text), kept, donations, [output], [-1], []
+    return compile_text(text, name), kept, donations, [output], [-1], []
 
 
 def _zeros(builder: Builder, words: _Words):

@@ -7,6 +7,8 @@ few fields used are encoded by hand because XLA publishes no Python package for 
 from __future__ import annotations
 
 import functools
+import sys
+import time
 from collections.abc import Mapping
 
 _BUILD_OPTIONS, _PORTABLE, _OVERRIDES = 3, 4, 7  # fields of CompileOptionsProto
@@ -63,8 +65,18 @@ def default_options() -> bytes:
     return compile_options(_CPU_OVERRIDES if on_cpu else None)
 
 
-def compile_text(text: str):
-    """A `torch_tpu._core.Executable` for a module; raises RuntimeError with XLA's message."""
+def compile_text(text: str, name: str = ""):
+    """A `torch_tpu._core.Executable` for a module; raises RuntimeError with XLA's message.
+
+    ``name`` says what it is for; ``TORCH_TPU_LOG=compile`` prints it with the milliseconds taken.
+    """
     from torch_tpu import _core
 
-    return _core.compile(text, default_options())
+    from .. import config
+
+    start = time.perf_counter()
+    program = _core.compile(text, _DEFAULT)
+    if "compile" in config.log_topics():
+        took = (time.perf_counter() - start) * 1e3
+        print(f"torch_tpu: compiled {name} in {took:.1f} ms", file=sys.stderr)
+    return program

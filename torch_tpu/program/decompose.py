@@ -6,8 +6,6 @@ same rules. Nothing here is imported before it is needed: PyTorch's tables take 
 
 from __future__ import annotations
 
-import functools
-
 import torch
 
 from ..lowering import hlo
@@ -15,19 +13,17 @@ from ..lowering.builder import Value
 from . import graph
 
 
-@functools.cache
 def _table() -> dict:
+    """PyTorch's decompositions, without those of operators that have a rule."""
     from torch._decomp import decomposition_table
 
     from ..lowering.registry import RULES
 
-    # An operator with a rule is never taken apart.
-    kept = {}
-    for op, decomposition in decomposition_table.items():
-        name = op.name() if isinstance(op, torch._ops.OpOverload) else None
-        if name is not None and name not in RULES:
-            kept[op] = decomposition
-    return kept
+    return {
+        op: decomposition
+        for op, decomposition in decomposition_table.items()
+        if isinstance(op, torch._ops.OpOverload) and op.name() not in RULES
+    }
 
 
 def _overload(name: str) -> torch._ops.OpOverload:

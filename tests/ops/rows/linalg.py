@@ -41,6 +41,8 @@ ROWS = [
     Row("aten::linalg_cholesky_ex", (full(4, 4),), {"upper": True}),
     Row("aten::linalg_cholesky_ex", (BROKEN,)),
     Row("aten::linalg_cholesky_ex", (-BROKEN[0],)),
+    Row("aten::cholesky", (positive(4, 4),), **LOOSE),
+    Row("aten::cholesky", (positive(2, 3, 3, dtype=D), True), **LOOSE),
     *(
         Row("aten::cholesky_inverse", (full(*s, dtype=d), u), **LOOSE)
         for s, d, u in [((4, 4), F, False), ((2, 3, 3), F, True)]

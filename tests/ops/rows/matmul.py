@@ -89,10 +89,12 @@ ROWS = [
 
 _A, _B = fp8(16, 16), fp8(16, 32, seed=1).T.contiguous().T
 _S = torch.tensor(0.5)
-ROWS += [
-    Row("aten::_scaled_mm", (_A, _B, _S, _S * 3), {"out_dtype": BF16}),
-    Row("aten::_scaled_mm", (_A, _B, _S, _S * 3, t(32).to(BF16)), {"out_dtype": BF16}),
-    Row("aten::_scaled_mm", (_A, _B, _S, _S * 3), {"out_dtype": torch.float32}),
-    Row("aten::_scaled_mm", (_A, _B, t(16, 1), t(1, 32, seed=2)), {"out_dtype": BF16}),
-    Row("aten::_scaled_mm", (_A, _B, _S, _S * 3, None, _S), {"out_dtype": torch.float32}),
+_SCALED = [
+    ((_A, _B, _S, _S * 3), BF16),
+    ((_A, _B, _S, _S * 3, t(32).to(BF16)), BF16),
+    ((_A, _B, _S, _S * 3), torch.float32),
+    ((_A, _B, t(16, 1), t(1, 32, seed=2)), BF16),
+    ((_A, _B, _S, _S * 3, None, _S), torch.float32),
 ]
+# PyTorch wants a row-major first and a column-major second factor.
+ROWS += [Row("aten::_scaled_mm", args, {"out_dtype": d}, whole=True) for args, d in _SCALED]

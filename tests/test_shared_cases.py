@@ -1,0 +1,33 @@
+"""The case files beside the repository (`../shared/cases`) pass with ``DEV=tpu``.
+
+Each is a plain script that asserts what users of other backends ran into. They run in this process,
+one after the other, so that programs compiled by one serve the next.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import runpy
+
+import pytest
+
+CASES = pathlib.Path(__file__).resolve().parents[2] / "shared" / "cases"
+# Not here: those that need torch.compile (r05, r31, r33).
+NAMES = (
+    "r01 r02 r04 r07 r08 r10 r11 r12 r14 r15 r16 r17 r19 r20 r23 r24 r25 r27 r28 r29 r35 r36 r38 "
+    "r39 x2 x3"
+).split()
+
+
+@pytest.mark.skipif(not CASES.is_dir(), reason=f"there is no folder {CASES}")
+@pytest.mark.parametrize("name", NAMES)
+def test_case(name, monkeypatch):
+    monkeypatch.setitem(os.environ, "DEV", "tpu")
+    runpy.run_path(str(CASES / f"{name}.py"), run_name="__main__")
+
+
+@pytest.mark.skipif(not CASES.is_dir(), reason=f"there is no folder {CASES}")
+def test_no_case_is_forgotten():
+    files = {path.stem for path in CASES.glob("*.py")}
+    assert files == {*NAMES, "r05", "r31", "r33"}
