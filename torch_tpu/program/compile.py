@@ -65,6 +65,9 @@ def default_options() -> bytes:
     return compile_options(_CPU_OVERRIDES if on_cpu else None)
 
 
+_DEFAULT = compile_options()
+
+
 def compile_text(text: str, name: str = ""):
     """A `torch_tpu._core.Executable` for a module; raises RuntimeError with XLA's message.
 
