@@ -128,8 +128,18 @@ _register("lerp.Scalar", "lerp.Scalar", {**_ENDS, "weight": "weight"})
 _register("lerp.ScalarList", "lerp.Scalar", {**_ENDS, "weight": "weight"})
 
 _THREE = {"self": "self", "tensor1": "tensor1", "tensor2": "tensor2"}
+
+
+def _ternary_meta(element: Callable) -> Callable:
+    """Metadata by element. PyTorch's own kernels want ``scalars`` on the CPU, where no meta tensor
+    is, and let a float ``value`` make floats of integers, which its CPU kernels do not."""
+    return lambda self, tensor1, tensor2, **_: [
+        [element(*three) for three in zip(self, tensor1, tensor2, strict=True)]
+    ]
+
+
 for _name in ("addcmul", "addcdiv"):
-    _special = {"value": (1,)}
+    _special = {"value": (1,), "meta": _ternary_meta(getattr(torch, _name))}
     _register(f"{_name}.Scalar", _name, {**_THREE, "value": "value"}, specialize=_special)
     _register(f"{_name}.ScalarList", _name, {**_THREE, "scalars": "value"})
 
@@ -143,17 +153,10 @@ def _numbers(scalars: Value) -> list[Value]:
     return [Value(p.builder, p.name, p.shape, p.dtype, weak=True) for p in parts]
 
 
-def _ternary_meta(operator: Callable) -> Callable:
-    """PyTorch's kernel wants ``scalars`` on the CPU, where no meta tensor is."""
-    return lambda self, tensor1, tensor2, scalars: [
-        operator(self, tensor1, tensor2, [1.0] * len(self))
-    ]
-
-
 @op(
     "aten::_foreach_addcmul.Tensor",
     host=("scalars",),
-    meta=_ternary_meta(torch._foreach_addcmul),
+    meta=_ternary_meta(torch.addcmul),
 )
 def _foreach_addcmul_Tensor(self, tensor1, tensor2, scalars):
     columns = {"self": self, "tensor1": tensor1, "tensor2": tensor2, "value": _numbers(scalars)}
@@ -163,7 +166,7 @@ def _foreach_addcmul_Tensor(self, tensor1, tensor2, scalars):
 @op(
     "aten::_foreach_addcdiv.Tensor",
     host=("scalars",),
-    meta=_ternary_meta(torch._foreach_addcdiv),
+    meta=_ternary_meta(torch.addcdiv),
 )
 def _foreach_addcdiv_Tensor(self, tensor1, tensor2, scalars):
     columns = {"self": self, "tensor1": tensor1, "tensor2": tensor2, "value": _numbers(scalars)}

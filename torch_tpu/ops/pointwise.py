@@ -44,9 +44,13 @@ def rsub_Tensor(self, other, alpha=1):
     return other - scaled(self, alpha)
 
 
-@op("aten::addcmul", promote="arith", specialize={"value": (1,)})
+@op("aten::addcmul", specialize={"value": (1,)})
 def addcmul(self, tensor1, tensor2, value=1):
-    return self + scaled(tensor1 * tensor2, value)
+    self, tensor1, tensor2 = operands(self, tensor1, tensor2)
+    # ``value`` has no say in the dtype: among integers a float is truncated.
+    if not plain(value, 1):
+        value = hlo.expand(promote.as_value(value, self.dtype), self.shape)
+    return (self + scaled(tensor1 * tensor2, value)).to(expected()[0].dtype)
 
 
 @op("aten::addcdiv", promote="arith", specialize={"value": (1,)})

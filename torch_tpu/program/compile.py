@@ -65,9 +65,6 @@ def default_options() -> bytes:
     return compile_options(_CPU_OVERRIDES if on_cpu else None)
 
 
-_DEFAULT = compile_options()
-
-
 def compile_text(text: str, name: str = ""):
     """A `torch_tpu._core.Executable` for a module; raises RuntimeError with XLA's message.
 
@@ -78,7 +75,7 @@ def compile_text(text: str, name: str = ""):
     from .. import config
 
     start = time.perf_counter()
-    program = _core.compile(text, _DEFAULT)
+    program = _core.compile(text, default_options())
     if "compile" in config.log_topics():
         took = (time.perf_counter() - start) * 1e3
         print(f"torch_tpu: compiled {name} in {took:.1f} ms", file=sys.stderr)
