@@ -18,10 +18,17 @@ NAMES = (
     "r01 r02 r04 r07 r08 r10 r11 r12 r14 r15 r16 r17 r19 r20 r23 r24 r25 r27 r28 r29 r35 r36 r38 "
     "r39 x2 x3"
 ).split()
+XFAIL = {
+    "r36": pytest.mark.xfail(
+        strict=True, reason="masked_select compiles once per number of true values"
+    )
+}
 
 
 @pytest.mark.skipif(not CASES.is_dir(), reason=f"there is no folder {CASES}")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=XFAIL[n]) if n in XFAIL else n for n in NAMES]
+)
 def test_case(name, monkeypatch):
     monkeypatch.setitem(os.environ, "DEV", "tpu")
     runpy.run_path(str(CASES / f"{name}.py"), run_name="__main__")

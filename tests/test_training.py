@@ -34,7 +34,10 @@ class Transformer(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(11, 8, padding_idx=0)
         self.place = nn.Parameter(torch.randn(1, 6, 8) * 0.1)
-        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=True)
+        # No biases: the gradient of the keys' bias is rounding noise, and Adam divides by it.
+        layer = nn.TransformerEncoderLayer(
+            8, 2, 16, dropout=0.0, batch_first=True, norm_first=True, bias=False
+        )
         self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.norm = nn.RMSNorm(8)
         self.head = nn.Linear(8, 11, bias=False)
@@ -54,7 +57,7 @@ def mlp():
 
 def cnn():
     return nn.Sequential(
-        nn.Conv2d(2, 4, 3, padding=1),
+        nn.Conv2d(2, 4, 3, padding=1, bias=False),  # its gradient would be rounding noise
         nn.BatchNorm2d(4),
         nn.ReLU(),
         nn.MaxPool2d(2),

@@ -6,6 +6,8 @@
 #include <ATen/Functions.h>
 #include <torch/library.h>
 
+#include <cstring>
+
 #include "../dispatch/call.h"
 #include "../dispatch/internal.h"
 #include "../dispatch/register.h"
@@ -18,8 +20,23 @@ constexpr auto kTpu = c10::DeviceType::PrivateUse1;
 
 bool on_tpu(const at::Tensor& tensor) { return tensor.device().type() == kTpu; }
 
+// Views of small storages are read as a whole and cut on the host: no program to compile or run.
+constexpr size_t kWholeStorageBytes = size_t{1} << 20;
+
 // Reads the elements of a tpu tensor, row-major, to host memory.
 void to_host(const at::Tensor& source, void* destination) {
+  size_t nbytes = source.storage().nbytes();
+  bool worthwhile = nbytes <= kWholeStorageBytes || nbytes <= 4 * source.nbytes();
+  if (!covers_storage(source) && worthwhile && nbytes % source.itemsize() == 0) {
+    pjrt::BufferRef whole = readable_array(source, nullptr);
+    auto options = source.options().device(at::kCPU);
+    at::Tensor staged = at::empty({static_cast<int64_t>(nbytes / source.itemsize())}, options);
+    guarded("copy to host", [&] { whole->to_host(staged.mutable_data_ptr()); });
+    at::Tensor view =
+        staged.as_strided(source.sizes(), source.strides(), source.storage_offset()).contiguous();
+    std::memcpy(destination, view.const_data_ptr(), view.nbytes());
+    return;
+  }
   pjrt::BufferRef array = dense_array(source, false);
   guarded("copy to host", [&] { array->to_host(destination); });
 }
@@ -65,19 +82,7 @@ void between_devices(const at::Tensor& source, const at::Tensor& target) {
 void on_one_device(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   static OpKernel* kernel = find_kernel("aten::copy_");
   TORCH_INTERNAL_ASSERT(kernel != nullptr, "the copy rule is not registered");
-  // A target seen through a lazy conjugate or negation gets the value that makes it read as
-  // `source`.
-  at::Tensor plain = target;
-  at::Tensor value = source;
-  if (plain.is_conj()) {
-    plain = plain.conj();
-    value = value.conj();
-  }
-  if (plain.is_neg()) {
-    plain = plain._neg_view();
-    value = value._neg_view();
-  }
-  torch::jit::Stack stack{plain, value, non_blocking};
+  torch::jit::Stack stack{target, source, non_blocking};
   kernel->call(&stack);
 }
 
@@ -88,6 +93,17 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) 
   at::Tensor from = source;
   if (from.sizes() != self.sizes()) from = from.expand(self.sizes());  // raises as PyTorch does
   if (self.numel() == 0) return self;
+  // A target seen through a lazy conjugate or negation gets what makes it read as `source`.
+  if (on_tpu(self) && self.is_conj()) {
+    at::Tensor plain = self.conj();
+    copy(plain, from.conj(), non_blocking);
+    return self;
+  }
+  if (on_tpu(self) && self.is_neg()) {
+    at::Tensor plain = self._neg_view();
+    copy(plain, from._neg_view(), non_blocking);
+    return self;
+  }
   if (on_tpu(self) && on_tpu(from)) {
     bool same = self.device().index() == from.device().index();
     same ? on_one_device(from, self, non_blocking) : between_devices(from, self);

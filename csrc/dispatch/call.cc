@@ -319,7 +319,9 @@ int find_device(c10::ArrayRef<c10::IValue> arguments) {
 
 CallState::CallState(OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   device = find_device(arguments);
-  key.push(static_cast<int64_t>(device));
+  // The default dtype decides what integers and Python numbers promote to.
+  auto default_dtype = static_cast<int64_t>(c10::get_default_dtype_as_scalartype());
+  key.push(device | default_dtype << 16);
   if (kernel.matmul) {
     key.push(static_cast<int64_t>(at::globalContext().float32MatmulPrecision()));
   }

@@ -80,8 +80,7 @@ class Cache {
 };
 
 // Runs the program of `entry`; `results` receives its computed outputs in order.
-// `may_donate(output)` says whether the array that the output replaces is referenced by nothing but
-// this call.
+// Without `may_donate` no operand gives its memory to a result.
 void run_entry(const Entry& entry, Operands& operands, int device,
                c10::SmallVectorImpl<pjrt::BufferRef>& results, bool may_donate);
 

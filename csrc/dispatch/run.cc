@@ -22,19 +22,18 @@ void run_entry(const Entry& entry, Operands& operands, int device,
 
   // An array may be donated if only its cell and this call refer to it, and this call only once.
   c10::SmallVector<int64_t, 4> keep;
+  c10::SmallVector<pjrt::Buffer*, 4> donated;
   for (const Donation& donation : entry.donations) {
     pjrt::Buffer* array = arguments[donation.argument];
-    if (!may_donate || !array->referenced_exactly(2)) keep.push_back(donation.argument);
+    if (may_donate && array->referenced_exactly(2)) {
+      donated.push_back(array);
+    } else {
+      keep.push_back(donation.argument);
+    }
   }
   results.resize(entry.output_bytes.size());
   entry.program->execute(device, {arguments.data(), arguments.size()}, {keep.data(), keep.size()},
-                         entry.output_bytes, results.data());
-  if (keep.size() == entry.donations.size()) return;
-  for (const Donation& donation : entry.donations) {
-    if (std::find(keep.begin(), keep.end(), donation.argument) == keep.end()) {
-      arguments[donation.argument]->mark_donated();
-    }
-  }
+                         {donated.data(), donated.size()}, entry.output_bytes, results.data());
 }
 
 }  // namespace torch_tpu

@@ -16,8 +16,8 @@ Executable::~Executable() {
 }
 
 void Executable::execute(int device, std::span<Buffer* const> arguments,
-                         std::span<const int64_t> keep, std::span<const int64_t> output_bytes,
-                         BufferRef* outputs) const {
+                         std::span<const int64_t> keep, std::span<Buffer* const> donated,
+                         std::span<const int64_t> output_bytes, BufferRef* outputs) const {
   constexpr size_t kInline = 16;
   std::array<PJRT_Buffer*, kInline> inline_in;
   std::array<PJRT_Buffer*, kInline> inline_out;
@@ -37,6 +37,7 @@ void Executable::execute(int device, std::span<Buffer* const> arguments,
 
   int64_t total = 0;
   for (int64_t bytes : output_bytes) total += bytes;
+  for (const Buffer* buffer : donated) total -= buffer->bytes();
   client_->require(device, total);
 
   PJRT_ARGS(PJRT_ExecuteOptions, options);
@@ -52,6 +53,7 @@ void Executable::execute(int device, std::span<Buffer* const> arguments,
   args.output_lists = &out;
   args.execute_device = client_->device(device);
   PJRT_CALL(client_->api(), PJRT_LoadedExecutable_Execute, args);
+  for (Buffer* buffer : donated) buffer->mark_donated();
   for (size_t i = 0; i < outputs_; ++i) {
     outputs[i] = BufferRef(new Buffer(client_, out[i], device, output_bytes[i]));
   }

@@ -74,7 +74,9 @@ def test_non_blocking():
     assert back.sum().item() == 499500
 
 
-@pytest.mark.parametrize("source", [torch.float32, torch.int64, torch.bool, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "source", [torch.float32, torch.int64, torch.bool, torch.bfloat16], ids=str
+)
 @pytest.mark.parametrize("target", [torch.float32, torch.int32, torch.bool, torch.float64], ids=str)
 def test_dtype_changes_on_every_way(source, target):
     x = torch.tensor([0.0, 1.0, 2.75, -3.5]).to(source)

@@ -106,7 +106,9 @@ def test_own_generator():
             marks=pytest.mark.xfail(strict=True, reason="the meta call lacks generator="),
         ),
         lambda x, g: x.copy_(torch.randn(16, generator=g, device="tpu")),
-        lambda x, g: x.copy_(torch.multinomial(torch.ones(16, device="tpu"), 16, True, generator=g)),
+        lambda x, g: x.copy_(
+            torch.multinomial(torch.ones(16, device="tpu"), 16, True, generator=g)
+        ),
     ],
     ids="uniform normal bernoulli exponential randint randperm randn multinomial".split(),
 )

@@ -123,7 +123,7 @@ def test_a_limit_can_be_set():
         "try:\n"
         "    torch.ones(1 << 20, device='tpu')\n"
         "except torch.OutOfMemoryError as error:\n"
-        "    print('limit' in str(error), (torch.ones(2, device='tpu') + 1).tolist())\n",
+        "    print('1048576' in str(error), (torch.ones(2, device='tpu') + 1).tolist())\n",
         TORCH_TPU_MEMORY_LIMIT="1M",
     )
     assert done == "True [2.0, 2.0]"

@@ -71,7 +71,7 @@ for _ in range(2):
     try:
         torch.ones(1, device="tpu")
     except Exception as error:
-        print(isinstance(error, RuntimeError), "PJRT_PLUGIN" in str(error) or "/plugin.so" in str(error))
+        print(isinstance(error, RuntimeError), "plugin.so" in str(error))
         print(len(str(error).splitlines()) < 10)
 """
 
@@ -108,12 +108,13 @@ def test_a_core_that_does_not_load_leaves_torch_working(tmp_path):
         "import sys\n"
         "sys.modules['torch_tpu._core'] = None\n"  # what a failed build looks like
         "import torch\n"
-        "print((torch.ones(2) + 1).tolist(), torch.tpu.is_available(), hasattr(torch.tpu, 'Stream'))\n"
+        "print((torch.ones(2) + 1).tolist(), torch.tpu.is_available())\n"
+        "print(hasattr(torch.tpu, 'Stream'))\n"
         "try:\n    torch.ones(1, device='tpu')\n"
         "except RuntimeError as error:\n    print('did not load' in str(error))\n"
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["[2.0, 2.0] False False", "True"], done.stdout
+    assert done.stdout.splitlines() == ["[2.0, 2.0] False", "False", "True"], done.stdout
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from torch_tpu import errors
+from torch_tpu.dispatch import register
 
 DEFINITIONS = """
 plain(Tensor x, float s) -> Tensor
@@ -23,12 +24,20 @@ both(Tensor self, Tensor other) -> Tensor
 both_(Tensor(a!) self, Tensor other) -> Tensor(a!)
 both.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
 number(Tensor x) -> int
+each(Tensor[] self, float s) -> Tensor[]
+each_(Tensor(a!)[] self, float s) -> ()
+each.out(Tensor[] self, float s, *, Tensor(a!)[] out) -> ()
 """
 
 
 def write_many(xs, s):
     for x in xs:
         x.add_(s)
+
+
+def each_out(xs, s, *, out):
+    for x, o in zip(xs, out, strict=True):
+        o.resize_(x.shape).copy_(x + s)
 
 
 def both_out(x, y, *, out):
@@ -45,6 +54,9 @@ IMPLEMENTATIONS = {
     "both": lambda x, y: x + 2 * y,
     "both_": lambda x, y: x.add_(2 * y),
     "both.out": both_out,
+    "each": lambda xs, s: [x + s for x in xs],
+    "each_": write_many,
+    "each.out": each_out,
     "number": lambda x: x.numel() + 1,
 }
 
@@ -85,7 +97,9 @@ def test_is_an_error_where_asked_for(library, monkeypatch):
     monkeypatch.setenv("TORCH_TPU_FALLBACK", "error")
     torch.tpu.reset_fallback_stats()
     for _ in range(2):
-        with pytest.raises(errors.FallbackError, match="torch_tpu_test::plain would run on the CPU"):
+        with pytest.raises(
+            errors.FallbackError, match="torch_tpu_test::plain would run on the CPU"
+        ):
             library.plain(torch.ones(11).to("tpu"), 2.5)
     assert isinstance(errors.FallbackError("x"), NotImplementedError)
     assert torch.tpu.fallback_stats() == {}
@@ -103,11 +117,12 @@ def test_warns_once_and_again_after_a_reset(library, allowed):
 
 
 def test_a_decomposition_is_no_fallback(allowed):
-    x = torch.linspace(-1, 1, 5)
+    a, b = torch.rand(5), torch.rand(5)
+    assert "aten::dist" not in register.SERVED
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        got = torch.nn.functional.celu(x.to("tpu"), 0.5)
-    torch.testing.assert_close(got.cpu(), torch.nn.functional.celu(x, 0.5))
+        got = torch.dist(a.to("tpu"), b.to("tpu"), 3)
+    torch.testing.assert_close(got.cpu(), torch.dist(a, b, 3))
     assert torch.tpu.fallback_stats() == {}
 
 
@@ -154,6 +169,18 @@ class TestSchemas:
         assert base.tolist() == [0, 0, 4, 4]
         library.both_(base.view(2, 2)[:, 0], y)
         assert base.tolist() == [2, 0, 6, 4]
+
+    def test_in_place_form_of_a_list(self, library, allowed):
+        xs = [torch.zeros(2).to("tpu"), torch.ones(3).to("tpu")]
+        assert [x.tolist() for x in library.each(xs, 1.0)] == [[1, 1], [2, 2, 2]]
+        library.each_(xs, 1.0)
+        assert [x.tolist() for x in xs] == [[1, 1], [2, 2, 2]]
+
+    def test_out_form_of_a_list(self, library, allowed):
+        xs = [torch.zeros(2).to("tpu"), torch.ones(3).to("tpu")]
+        out = [torch.empty(0, device="tpu"), torch.zeros(3).to("tpu")]
+        library.each.out(xs, 1.0, out=out)
+        assert [x.tolist() for x in out] == [[1, 1], [2, 2, 2]]
 
     def test_a_number_comes_back(self, library, allowed):
         assert library.number(torch.zeros(4).to("tpu")) == 5

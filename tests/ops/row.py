@@ -21,7 +21,9 @@ class Row:
       random: compare shapes and dtypes only, and apply ``check`` to the list of results.
       reference: called like the operator for the wanted results where its CPU kernel has others
         (also needs a ``reason``).
-      whole: the operator requires contiguous arguments, so it is not tested on views.
+      views: "values" if the operator does the same on views of the arguments, "strides" if its
+        results depend on their strides (the reference gets equal views), "refused" if PyTorch
+        demands contiguous arguments.
     """
 
     name: str
@@ -33,7 +35,7 @@ class Row:
     random: bool = False
     check: Any = None
     reference: Callable | None = None
-    whole: bool = False
+    views: str = "values"
 
     @property
     def label(self) -> str:

@@ -1,8 +1,8 @@
 """Operators without a rule: PyTorch's decomposition if it has one, else the CPU, visibly.
 
-A CPU fallback is counted per operator (`stats`, shown as ``torch.tpu.fallback_stats()``), warned about
-once per operator with its reason, and is an error under ``TORCH_TPU_FALLBACK=error``. Decompositions
-are traced and lowered like any rule, so they are not fallbacks.
+A CPU fallback is counted per operator (`stats`, shown as ``torch.tpu.fallback_stats()``), warned
+about once per operator with its reason, and is an error under ``TORCH_TPU_FALLBACK=error``.
+Decompositions are traced and lowered like any rule, so they are not fallbacks.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ def without_rule(call):
 
 def to_cpu(call, reason: str):
     """An entry that runs the call on the CPU."""
-    if config.fallback() == "error":
-        raise errors.FallbackError(
-            f"{call.name} would run on the CPU because {reason}; TORCH_TPU_FALLBACK=error forbids it"
-        )
     return functools.partial(run, reason)
 
 
 def _count(name: str, reason: str) -> None:
+    if config.fallback() == "error":
+        raise errors.FallbackError(
+            f"{name} would run on the CPU because {reason}; TORCH_TPU_FALLBACK=error forbids it"
+        )
     with _lock:
         _counts[name] += 1
         first = name not in _warned
@@ -76,6 +76,35 @@ def _count(name: str, reason: str) -> None:
         )
 
 
+class _HostCopies:
+    """CPU copies of the tensors of one call; a tensor given twice is copied once."""
+
+    def __init__(self, name: str):
+        self._name = name
+        self._copies: dict[int, torch.Tensor] = {}
+
+    def __call__(self, value):
+        if isinstance(value, torch.Tensor):
+            if value.device.type == "cpu":
+                return value
+            return self._copies.setdefault(id(value), value.cpu())
+        if isinstance(value, (list, tuple)):
+            return type(value)(self(v) for v in value)
+        if isinstance(value, torch.Generator):
+            raise NotImplementedError(
+                f"{self._name} cannot run on the CPU with a tpu generator: its stream would differ"
+            )
+        return torch.device("cpu") if isinstance(value, torch.device) else value
+
+
+def _to_device(value, device: torch.device):
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, (list, tuple)):
+        return [_to_device(v, device) for v in value]
+    return value
+
+
 def run(reason: str, name: str, functional: str, arguments: list):
     """Run one call on the CPU; returns its results on the device of the arguments.
 
@@ -86,21 +115,7 @@ def run(reason: str, name: str, functional: str, arguments: list):
 
     _count(functional or name, reason)
     schema = miss.overload(name)._schema
-    copies: dict[int, torch.Tensor] = {}
-
-    def cpu(value):
-        if isinstance(value, torch.Tensor):
-            if value.device.type == "cpu":
-                return value
-            return copies.setdefault(id(value), value.cpu())
-        if isinstance(value, (list, tuple)):
-            return type(value)(cpu(v) for v in value)
-        if isinstance(value, torch.Generator):
-            raise NotImplementedError(
-                f"{name} cannot run on the CPU with a tpu generator: its stream would differ"
-            )
-        return torch.device("cpu") if isinstance(value, torch.device) else value
-
+    on_cpu = _HostCopies(name)
     device = next(_devices(arguments), torch.device("tpu"))
     op = miss.overload(functional or name)
     named = {a.name: v for a, v in zip(schema.arguments, arguments, strict=True)}
@@ -108,26 +123,17 @@ def run(reason: str, name: str, functional: str, arguments: list):
     for argument in op._schema.arguments:
         if argument.name not in named:
             continue
-        value = cpu(named[argument.name])
+        value = on_cpu(named[argument.name])
         if argument.kwarg_only:
             keyword[argument.name] = value
         else:
             positional.append(value)
     result = op(*positional, **keyword)
     if not functional:
-        _write_back(schema, arguments, cpu)
-        returns = schema.returns
-        if all(r.alias_info is not None and r.alias_info.is_write for r in returns):
+        _write_back(schema, arguments, on_cpu)
+        if all(r.alias_info is not None and r.alias_info.is_write for r in schema.returns):
             return None
-
-    def back(value):
-        if isinstance(value, torch.Tensor):
-            return value.to(device)
-        if isinstance(value, (list, tuple)):
-            return [back(v) for v in value]
-        return value
-
-    return back(result)
+    return _to_device(result, device)
 
 
 def _devices(arguments):
@@ -140,13 +146,13 @@ def _devices(arguments):
             yield value
 
 
-def _write_back(schema, arguments, cpu) -> None:
+def _write_back(schema, arguments, on_cpu) -> None:
     for argument, value in zip(schema.arguments, arguments, strict=True):
         if argument.alias_info is None or not argument.alias_info.is_write or value is None:
             continue
         targets = value if isinstance(value, (list, tuple)) else [value]
         for target in targets:
-            result = cpu(target)
+            result = on_cpu(target)
             if target.shape != result.shape:
                 target.resize_(result.shape)
             target.copy_(result)

@@ -1,8 +1,9 @@
 """Builds the entry for a key that was not found: rule, trace, module, compile.
 
-`build_entry` is the only function the core calls (csrc/dispatch/miss.cc), with the GIL, once per key.
-It reads as the life of a miss. Arguments arrive described as tuples (see `_symbolic`); the entry goes
-back as a tuple that miss.cc unpacks, or as a callable when the call must run in Python (fallback).
+`build_entry` is the only function the core calls (csrc/dispatch/miss.cc), with the GIL, once per
+key. It reads as the life of a miss. Arguments arrive described as tuples (see `_symbolic`); the
+entry goes back as a tuple that miss.cc unpacks, or as a callable when the call must run in Python
+(fallback).
 """
 
 from __future__ import annotations
@@ -246,9 +247,13 @@ def _functional_arguments(call: Call, functional) -> tuple[list, dict]:
         name = schema_argument.name
         if name == "device":
             keyword[name] = torch.device("meta")
+        elif name == "generator":
+            keyword[name] = None
         elif name == "dtype" and name not in named:
             keyword[name] = _result_dtype(call)
-        elif name not in named or name in ("generator", "pin_memory", "layout"):
+        elif name == "generator" and not schema_argument.has_default_value():
+            keyword[name] = None
+        elif name not in named or name in ("pin_memory", "layout"):
             continue
         elif schema_argument.kwarg_only:
             keyword[name] = named[name]

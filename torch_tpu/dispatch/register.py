@@ -31,33 +31,28 @@ def load_rules() -> dict[str, Rule]:
     return RULES
 
 
-def _procedure(rule: Rule, name: str, functional: str, arguments: list):
-    """Run a procedure rule on the real arguments of a call."""
-    schema = _schema(name)
-    named = {}
-    for argument, value in zip(schema.arguments, arguments, strict=True):
-        out = argument.is_out
-        if not out:
-            named[argument.name] = value
-    return rule.body(**named)
-
-
 @functools.cache
 def _schema(name: str):
     base, _, overload = name.partition(".")
     return torch._C._get_schema(base, overload)
 
 
+def _named(name: str, arguments: list) -> dict:
+    """Arguments of a call by name, without its out= ones (the core writes those)."""
+    pairs = zip(_schema(name).arguments, arguments, strict=True)
+    return {argument.name: value for argument, value in pairs if not argument.is_out}
+
+
+def _procedure(rule: Rule, name: str, functional: str, arguments: list):
+    """Run a procedure rule on the real arguments of a call."""
+    return rule.body(**_named(name, arguments))
+
+
 def _masked(rule: Rule, name: str, functional: str, arguments: list):
-    schema = _schema(name)
-    named = {
-        argument.name: value
-        for argument, value in zip(schema.arguments, arguments, strict=True)
-        if not argument.is_out
-    }
-    first = schema.arguments[0]
-    if "values" in named and first.alias_info is None:
-        named["self"] = named["self"].clone()  # the mask form writes in place
+    """Run the mask form of an indexing rule, which writes in place if it writes."""
+    named = _named(name, arguments)
+    if "values" in named and _schema(name).arguments[0].alias_info is None:
+        named["self"] = named["self"].clone()
     return rule.masks(**named)
 
 

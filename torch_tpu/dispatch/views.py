@@ -114,7 +114,7 @@ def write(array: Value, value: Value, strides, plan: Plan, starts: Value) -> Val
 
 
 def retype(x: Value, dtype: torch.dtype) -> Value:
-    """The same bytes as a flat array of another dtype (little endian, as torch's ``view(dtype)``)."""
+    """The same bytes as a flat array of another dtype, as torch's ``view(dtype)`` reads them."""
     x = hlo.flatten(x)
     if x.is_complex:
         x = hlo.concatenate([hlo.unsqueeze(hlo.real(x), 1), hlo.unsqueeze(hlo.imag(x), 1)], 1)

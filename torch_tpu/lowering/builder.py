@@ -282,7 +282,7 @@ class Builder:
 
 
 def scalar_literal(value: Scalar, dtype: torch.dtype) -> str:
-    """MLIR literal of a Python number in ``dtype``; integers wrap, non-finite floats print in hex."""
+    """MLIR literal of a Python number in ``dtype``; integers wrap, floats print in hex."""
     if dtype is torch.bool:
         return "true" if value else "false"
     if dtype.is_complex:

@@ -260,7 +260,7 @@ def flatten(x: Value) -> Value:
 
 
 def broadcast_in_dim(x: Value, shape: Sequence[int], dims: Sequence[int]) -> Value:
-    """Place dim ``i`` of ``x`` at ``dims[i]`` of ``shape`` (equal or 1), repeating along the rest."""
+    """Place dim ``i`` of ``x`` at ``dims[i]`` (equal or 1) of ``shape``; repeat along the rest."""
     shape = tuple(shape)
     if shape == x.shape and list(dims) == list(range(len(shape))):
         return x

@@ -1,9 +1,9 @@
 """The table of lowerings: one `Rule` per functional ATen overload.
 
-`@op` registers a rule body, `unary`/`binary` register table rows, `@procedure` registers an operator
-whose result shape depends on data and which is therefore written over real tensors. In-place and
-``out=`` forms are never registered: the core finds them from the schemas. Registering a name twice,
-or an in-place or ``out=`` name without `writes`, raises at import.
+`@op` registers a rule body, `unary`/`binary` register table rows, `@procedure` registers an
+operator whose result shape depends on data and which is therefore written over real tensors.
+In-place and ``out=`` forms are never registered: the core finds them from the schemas. Registering
+a name twice, or an in-place or ``out=`` name without `writes`, raises at import.
 """
 
 from __future__ import annotations

@@ -139,9 +139,10 @@ def _ternary_meta(element: Callable) -> Callable:
 
 
 for _name in ("addcmul", "addcdiv"):
-    _special = {"value": (1,), "meta": _ternary_meta(getattr(torch, _name))}
-    _register(f"{_name}.Scalar", _name, {**_THREE, "value": "value"}, specialize=_special)
-    _register(f"{_name}.ScalarList", _name, {**_THREE, "scalars": "value"})
+    _meta, _special = _ternary_meta(getattr(torch, _name)), {"value": (1,)}
+    _scalar, _list = {**_THREE, "value": "value"}, {**_THREE, "scalars": "value"}
+    _register(f"{_name}.Scalar", _name, _scalar, specialize=_special, meta=_meta)
+    _register(f"{_name}.ScalarList", _name, _list, meta=_meta)
 
 
 # ---- those that are more than their element --------------------------------------------------

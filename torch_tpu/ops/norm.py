@@ -119,8 +119,9 @@ def _native_batch_norm_legit_no_stats(input, weight, bias, training, momentum, e
 
 
 def _with_update_meta(input, weight, bias, **named) -> list:
-    # PyTorch's meta kernel chooses a backend by the weight and so needs one.
-    weight = input.new_empty((input.shape[1],)) if weight is None else weight
+    # PyTorch's meta kernel chooses a backend by weight and bias and so needs both.
+    channels = input.new_empty((input.shape[1],))
+    weight, bias = (channels if x is None else x for x in (weight, bias))
     return list(torch.ops.aten._batch_norm_with_update(input, weight, bias, **named))
 
 

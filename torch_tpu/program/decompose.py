@@ -1,7 +1,7 @@
 """PyTorch's own decompositions as lowerings, for operators without a rule.
 
 The decomposition is traced once per key on fake tensors and the resulting graph goes through the
-same rules. Nothing here is imported before it is needed: PyTorch's tables take half a second to load.
+same rules. Nothing here is imported before it is needed: PyTorch's tables take half a second.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Lowers an FX graph of ATen operators through the table of rules.
 
-Serves decompositions (`decompose.py`); torch.compile and export lower their graphs the same way. Every
-node must be an operator with a rule; anything else raises NotImplementedError naming it.
+Serves decompositions (`decompose.py`); torch.compile and export lower their graphs the same way.
+Every node must be an operator with a rule; anything else raises NotImplementedError naming it.
 """
 
 from __future__ import annotations

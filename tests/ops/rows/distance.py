@@ -21,7 +21,7 @@ def _cdist_backward(x1, x2, p):
 def _pdist_backward(x, p):
     distance = torch.ops.aten._pdist_forward(x, p)
     args = t(*distance.shape), x, p, distance
-    return Row("aten::_pdist_backward", args, whole=True)
+    return Row("aten::_pdist_backward", args, views="refused")
 
 
 ROWS = [
@@ -35,8 +35,8 @@ ROWS = [
     *(_cdist_backward(X1, X2, p) for p in POWERS),
     _cdist_backward(BATCH1, BATCH2, 2.0),
     _cdist_backward(t(2, 3, dtype=F64), t(4, 3, dtype=F64, seed=1), 1.0),
-    *(Row("aten::_pdist_forward", (DOUBLED, p), whole=True) for p in POWERS),
-    Row("aten::_pdist_forward", (t(40, 2, dtype=F64), 2.0), whole=True),
-    Row("aten::_pdist_forward", (t(3, 0), 2.0), whole=True),
+    *(Row("aten::_pdist_forward", (DOUBLED, p), views="refused") for p in POWERS),
+    Row("aten::_pdist_forward", (t(40, 2, dtype=F64), 2.0), views="refused"),
+    Row("aten::_pdist_forward", (t(3, 0), 2.0), views="refused"),
     *(_pdist_backward(DOUBLED, p) for p in POWERS),
 ]

@@ -92,7 +92,7 @@ def ternary_rows():
         yield Row(f"{A}{name}.Tensor", (*lists, t(5, seed=3)))
         yield Row(f"{A}{name}.Tensor", (*lists, t(5, seed=3, dtype=F64)))
     ints = [[t(3, dtype=I64, seed=i)] for i in range(3)]
-    yield Row(A + "addcmul.Scalar", (*ints, 3))
+    yield Row(A + "addcmul.Scalar", (*ints, -1.5))
     ends = (mixed(*FLOATS), mixed(*FLOATS, seed=5))
     yield Row(A + "lerp.List", (*ends, mixed(*FLOATS, seed=9)))
     yield Row(A + "lerp.Scalar", (*ends, 0.25))

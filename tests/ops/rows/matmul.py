@@ -97,4 +97,4 @@ _SCALED = [
     ((_A, _B, _S, _S * 3, None, _S), torch.float32),
 ]
 # PyTorch wants a row-major first and a column-major second factor.
-ROWS += [Row("aten::_scaled_mm", args, {"out_dtype": d}, whole=True) for args, d in _SCALED]
+ROWS += [Row("aten::_scaled_mm", args, {"out_dtype": d}, views="refused") for args, d in _SCALED]

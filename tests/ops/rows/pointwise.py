@@ -55,6 +55,7 @@ ROWS = [
     Row("aten::mul.Scalar", (ints(2), 1.5)),
     Row("aten::addcmul", (X, Y, t(3, 4, seed=2)), {"value": 0.5}),
     Row("aten::addcmul", (ints(3), ints(3, seed=1), ints(3, seed=2)), {"value": 3}),
+    Row("aten::addcmul", (ints(3), ints(3, seed=1), ints(3, seed=2)), {"value": -1.5}),
     Row("aten::addcmul", (XB, YB, XB)),
     Row("aten::addcdiv", (X, Y, pos(3, 4, seed=2)), {"value": 0.5}),
     Row("aten::addcdiv", (XB, YB, pos(3, 4, dtype=BF16))),
