@@ -111,6 +111,7 @@ std::vector<std::string> register_operator(const py::dict& rule) {
   options.inplace = rule["inplace"].cast<std::string>();
   options.overwrites = rule["overwrites"].cast<bool>();
   options.random = rule["random"].cast<bool>();
+  options.range = rule["range"].cast<bool>();
   options.matmul = rule["matmul"].cast<bool>();
   options.procedure = hold(rule["procedure"]);
   options.masked = hold(rule["masked"]);

@@ -12,6 +12,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <functional>
+#include <thread>
 
 #include "allocator.h"
 #include "dtype.h"
@@ -23,6 +24,9 @@ using Dims = c10::SmallVector<int64_t, 6>;
 
 struct Cell {
   mutable SpinLock lock;
+  // A writer has taken the array out and will replace it or put it back. Never while it waits for
+  // the GIL or for another cell, so readers may simply wait.
+  bool taken = false;
   pjrt::BufferRef buffer;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   Dims dims;
@@ -37,13 +41,51 @@ struct Cell {
     std::lock_guard guard(lock);
     return buffer;
   }
+  // Takes the array out if it still is `expected` and has `references` owners; the caller must
+  // `replace` it or `put_back`. Whoever reads or writes the storage meanwhile waits.
+  bool take(const pjrt::Buffer* expected, int references) {
+    std::lock_guard guard(lock);
+    if (taken || buffer.get() != expected) return false;
+    if (expected != nullptr && references > 0 && !expected->referenced_exactly(references)) {
+      return false;
+    }
+    buffer = {};
+    taken = true;
+    return true;
+  }
+  void put_back(pjrt::BufferRef array) {
+    std::lock_guard guard(lock);
+    if (!taken) return;  // already replaced
+    buffer = std::move(array);
+    taken = false;
+  }
   // Replaces the array; every alias of the storage sees it.
   void replace(pjrt::BufferRef array, c10::ScalarType type, c10::ArrayRef<int64_t> shape) {
     std::lock_guard guard(lock);
+    taken = false;
     std::swap(buffer, array);  // the old one is freed after the lock is released
     dtype = type;
     if (c10::ArrayRef<int64_t>(dims) != shape) dims.assign(shape.begin(), shape.end());
   }
+};
+
+// Holds a cell's lock while its array is in place.
+class CellLock {
+ public:
+  explicit CellLock(Cell& cell) : cell_(cell) {
+    cell_.lock.lock();
+    while (cell_.taken) {
+      cell_.lock.unlock();
+      std::this_thread::yield();
+      cell_.lock.lock();
+    }
+  }
+  ~CellLock() { cell_.lock.unlock(); }
+  CellLock(const CellLock&) = delete;
+  CellLock& operator=(const CellLock&) = delete;
+
+ private:
+  Cell& cell_;
 };
 
 // A new uninitialised cell for `nbytes`, as a DataPtr that owns it. Throws OutOfMemoryError if

@@ -5,6 +5,8 @@
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 
+#include <cmath>
+
 #include "../device/generator.h"
 #include "internal.h"
 #include "miss.h"
@@ -158,12 +160,12 @@ void CallState::add_tensor(const OpKernel& kernel, const at::Tensor& tensor) {
   bool whole = covers_storage(tensor);
   if (whole) {
     Cell* cell = cell_of(tensor);
-    std::lock_guard guard(cell->lock);
+    CellLock guard(*cell);
     if (cell->buffer && cell->dtype == dtype &&
         c10::ArrayRef<int64_t>(cell->dims) == tensor.sizes()) {
       key.push(head(kWholeTag, dtype, tensor.dim()));
       key.push(tensor.sizes());
-      operands.push_back(Operand::of_array(cell->buffer));
+      operands.push_back(Operand::of_array(cell->buffer, cell));
       return;
     }
   }
@@ -317,6 +319,30 @@ int find_device(c10::ArrayRef<c10::IValue> arguments) {
 
 }  // namespace
 
+// The length of an arange as ATen computes it, once over doubles and once over integers: the
+// result's dtype decides which of the two counts.
+void CallState::add_range(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
+  double values[3] = {0, 0, 1};
+  __int128 integers[3] = {0, 0, 1};
+  const char* names[3] = {"start", "end", "step"};
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    for (int k = 0; k < 3; ++k) {
+      if (kernel.op.schema().arguments()[i].name() != names[k]) continue;
+      c10::Scalar number = arguments[i].toScalar();
+      values[k] = number.toDouble();
+      // Bounds that are no integers are refused by PyTorch before the integer length matters.
+      bool fits = !number.isFloatingPoint() || std::abs(values[k]) < 9e18;
+      integers[k] = !fits                      ? 0
+                    : number.isFloatingPoint() ? static_cast<int64_t>(values[k])
+                                               : number.toLong();
+    }
+  }
+  key.push(std::ceil((values[1] - values[0]) / values[2]));
+  __int128 step = integers[2] == 0 ? 1 : integers[2];
+  __int128 sign = step > 0 ? 1 : -1;
+  key.push(static_cast<int64_t>((integers[1] - integers[0] + step - sign) / step));
+}
+
 CallState::CallState(OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   device = find_device(arguments);
   // The default dtype decides what integers and Python numbers promote to.
@@ -326,6 +352,7 @@ CallState::CallState(OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
     key.push(static_cast<int64_t>(at::globalContext().float32MatmulPrecision()));
   }
   for (size_t i = 0; i < arguments.size(); ++i) add(kernel, kernel.arguments[i], arguments[i]);
+  if (kernel.range) add_range(kernel, arguments);
   if (kernel.random) {
     std::optional<at::Generator> generator;
     for (const auto& value : arguments) {
@@ -388,10 +415,21 @@ class Results {
     return made;
   }
 
+  // Whole storages first: that releases the cells this call has taken, before writing views may
+  // wait for cells that other calls have taken.
   void write() {
-    for (int32_t target : kernel_.targets) {
-      ++group_;
-      each_tensor(arguments_[target], [&](const at::Tensor& tensor) { write_one(tensor); });
+    size_t group = group_;
+    size_t output = output_;
+    size_t array = array_;
+    for (bool whole : {true, false}) {
+      group_ = group;
+      output_ = output;
+      array_ = array;
+      for (int32_t target : kernel_.targets) {
+        ++group_;
+        each_tensor(arguments_[target],
+                    [&](const at::Tensor& tensor) { write_one(tensor, whole); });
+      }
     }
   }
 
@@ -403,14 +441,14 @@ class Results {
     return new_tensor(spec, std::move(array), device_);
   }
 
-  void write_one(const at::Tensor& tensor) {
+  void write_one(const at::Tensor& tensor, bool whole) {
     const OutputSpec& spec = entry_.outputs[output_++];
     if (!spec.defined) return;
     pjrt::BufferRef array;
     if (spec.computed) array = arrays_[array_++];
     if (!tensor.defined()) return;
-    if (kernel_.variant == Variant::kOut) resize_out(tensor, spec);
-    if (array) write_array(tensor, std::move(array));
+    if (whole && kernel_.variant == Variant::kOut) resize_out(tensor, spec);
+    if (array && covers_storage(tensor) == whole) write_array(tensor, std::move(array));
   }
 
   const OpKernel& kernel_;
@@ -522,9 +560,10 @@ void OpKernel::call(torch::jit::Stack* stack) {
     });
   }
   c10::SmallVector<pjrt::BufferRef, 4> arrays;
+  TakenCells taken;
   if (entry->program) {
     try {
-      run_entry(*entry, state.operands, state.device, arrays, true);
+      run_entry(*entry, state.operands, state.device, arrays, taken);
     } catch (const pjrt::Error& error) {
       rethrow(error, name);
     }
@@ -533,6 +572,7 @@ void OpKernel::call(torch::jit::Stack* stack) {
   auto made = results.make();
   state.operands.clear();  // so that write-backs see arrays without other owners
   results.write();
+  taken.dismiss();
   push_returns(*this, stack, std::move(made));
 }
 

@@ -38,6 +38,7 @@ struct OpKernel {
   std::vector<int32_t> targets;  // arguments that results are written to, after new results
   size_t new_results = 0;        // results that become new tensors
   bool random = false;
+  bool range = false;            // start, end and step only decide a length, which is in the key
   bool matmul = false;           // the key includes the float32 matmul precision
   std::shared_ptr<void> python;  // a Python callable that runs every call
   std::shared_ptr<void> masked;  // one that runs calls whose `host` arguments include a mask
@@ -65,6 +66,7 @@ struct CallState {
   void add_number(const ArgumentSpec& spec, const c10::IValue& value);
   void add_target(Role role, const at::Tensor& tensor);
   void add_static(const c10::IValue& value);
+  void add_range(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments);
 };
 
 // How a tensor argument takes part in a call.

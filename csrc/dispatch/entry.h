@@ -79,9 +79,38 @@ class Cache {
   std::vector<std::unique_ptr<Entry>> retired_;  // other threads may still be running them
 };
 
-// Runs the program of `entry`; `results` receives its computed outputs in order.
-// Without `may_donate` no operand gives its memory to a result.
+// The cells whose arrays a running call has taken to donate them. Until their results are written,
+// nobody else reads those storages. If the call fails, what is left of the arrays goes back.
+class TakenCells {
+ public:
+  TakenCells() = default;
+  ~TakenCells() {
+    for (auto& [cell, array] : cells_) cell->put_back(std::move(array));
+  }
+  TakenCells(const TakenCells&) = delete;
+  TakenCells& operator=(const TakenCells&) = delete;
+
+  // Takes the array of `cell` if only the cell and one operand refer to it.
+  bool take(Cell* cell, const pjrt::BufferRef& array) {
+    if (!cell->take(array.get(), 2)) return false;
+    cells_.emplace_back(cell, pjrt::BufferRef());
+    return true;
+  }
+  // The program never ran: the arrays are as they were.
+  void restore(c10::ArrayRef<const Operand*> operands) {
+    for (size_t i = 0; i < cells_.size(); ++i) cells_[i].second = operands[i]->array;
+  }
+  // The results are written, which released the cells.
+  void dismiss() { cells_.clear(); }
+
+ private:
+  c10::SmallVector<std::pair<Cell*, pjrt::BufferRef>, 2> cells_;
+};
+
+// Runs the program of `entry`; `results` receives its computed outputs in order. Operands that the
+// program may overwrite are donated if nobody else refers to them; their cells stay taken until
+// their results are written.
 void run_entry(const Entry& entry, Operands& operands, int device,
-               c10::SmallVectorImpl<pjrt::BufferRef>& results, bool may_donate);
+               c10::SmallVectorImpl<pjrt::BufferRef>& results, TakenCells& taken);
 
 }  // namespace torch_tpu

@@ -23,11 +23,44 @@ Key start(Internal kind, c10::ScalarType dtype, c10::ArrayRef<int64_t> dims) {
   return key;
 }
 
-pjrt::BufferRef run_internal(const Key& key, Operands& operands, int device, bool may_donate) {
-  const Entry& entry = internal_entry(key);
+pjrt::BufferRef run_internal(const Entry& entry, Operands& operands, int device) {
   c10::SmallVector<pjrt::BufferRef, 2> results;
-  guarded("a view program", [&] { run_entry(entry, operands, device, results, may_donate); });
+  TakenCells none;
+  guarded("a view program", [&] { run_entry(entry, operands, device, results, none); });
   return std::move(results[0]);
+}
+
+// The array of a cell at one moment.
+struct Snapshot {
+  pjrt::BufferRef array;
+  c10::ScalarType dtype;
+  Dims dims;
+
+  explicit Snapshot(Cell& cell) {
+    CellLock guard(cell);
+    array = cell.buffer;
+    dtype = cell.dtype;
+    dims = cell.dims;
+  }
+};
+
+// Replaces the array of `cell` by the result of `entry`, whose first operand (if any) is that
+// array, with nobody between reading and writing. Returns false, having done nothing, if the array
+// is no longer that of `before`. The entry must be at hand: nothing may wait while the cell is
+// taken.
+bool update_cell(Cell* cell, Snapshot& before, const Entry& entry, Operands& operands,
+                 c10::ScalarType dtype, c10::ArrayRef<int64_t> dims) {
+  if (!cell->take(before.array.get(), 0)) return false;
+  if (before.array) operands[0].array = std::move(before.array);
+  pjrt::BufferRef updated;
+  try {
+    updated = run_internal(entry, operands, cell->device);
+  } catch (...) {
+    cell->put_back(entry.operands.empty() ? pjrt::BufferRef() : operands[0].array);
+    throw;
+  }
+  cell->replace(std::move(updated), dtype, dims);
+  return true;
 }
 
 int64_t product(c10::ArrayRef<int64_t> dims) {
@@ -58,47 +91,33 @@ const Entry& internal_entry(const Key& key) {
 
 pjrt::BufferRef readable_array(const at::Tensor& tensor, Dims* dims) {
   Cell* cell = cell_of(tensor);
-  pjrt::BufferRef array;
-  c10::ScalarType from;
-  {
-    std::lock_guard guard(cell->lock);
-    array = cell->buffer;
-    from = cell->dtype;
-    if (dims) *dims = cell->dims;
-    if (array && from == tensor.scalar_type()) return array;
-  }
   c10::ScalarType to = tensor.scalar_type();
-  element_type(to);  // refuses dtypes XLA does not have
-  auto nbytes = static_cast<int64_t>(tensor.storage().nbytes());
-  auto width = static_cast<int64_t>(c10::elementSize(to));
-  TORCH_CHECK(nbytes % width == 0, "a storage of ", nbytes, " bytes cannot be read as ", to,
-              " on tpu: its size must be a multiple of ", width);
-  Dims shape;
-  if (covers_storage(tensor)) {
-    shape.assign(tensor.sizes().begin(), tensor.sizes().end());
-  } else {
-    shape = {nbytes / width};
-  }
-  Operands operands;
-  Key key;
-  if (!array) {
-    key = start(Internal::kZeros, to, shape);
-  } else {
-    Dims old;
-    {
-      std::lock_guard guard(cell->lock);
-      old = cell->dims;
+  for (;;) {
+    Snapshot now(*cell);
+    if (now.array && now.dtype == to) {
+      if (dims) *dims = now.dims;
+      return now.array;
     }
-    key = start(Internal::kRetype, from, old);
-    key.push(static_cast<int64_t>(to));
-    key.push(static_cast<int64_t>(shape.size()));
-    key.push(shape);
-    operands.push_back(Operand::of_array(std::move(array)));
+    element_type(to);  // refuses dtypes XLA does not have
+    auto nbytes = static_cast<int64_t>(tensor.storage().nbytes());
+    auto width = static_cast<int64_t>(c10::elementSize(to));
+    TORCH_CHECK(nbytes % width == 0, "a storage of ", nbytes, " bytes cannot be read as ", to,
+                " on tpu: its size must be a multiple of ", width);
+    Dims shape{nbytes / width};
+    if (covers_storage(tensor)) shape.assign(tensor.sizes().begin(), tensor.sizes().end());
+    Operands operands;
+    Key key;
+    if (!now.array) {
+      key = start(Internal::kZeros, to, shape);
+    } else {
+      key = start(Internal::kRetype, now.dtype, now.dims);
+      key.push(static_cast<int64_t>(to));
+      key.push(static_cast<int64_t>(shape.size()));
+      key.push(shape);
+      operands.push_back(Operand::of_array(now.array));
+    }
+    update_cell(cell, now, internal_entry(key), operands, to, shape);
   }
-  array = run_internal(key, operands, cell->device, false);
-  cell->replace(array, to, shape);
-  if (dims) *dims = shape;
-  return array;
 }
 
 pjrt::BufferRef dense_array(const at::Tensor& tensor, bool exact_dims) {
@@ -113,7 +132,7 @@ pjrt::BufferRef dense_array(const at::Tensor& tensor, bool exact_dims) {
   Operands operands;
   operands.push_back(Operand::of_array(std::move(array)));
   if (!whole) operands.push_back(Operand::of_words(plan.starts));
-  return run_internal(key, operands, tensor.device().index(), false);
+  return run_internal(internal_entry(key), operands, tensor.device().index());
 }
 
 void check_writable(const at::Tensor& tensor) {
@@ -130,17 +149,21 @@ void write_array(const at::Tensor& tensor, pjrt::BufferRef value) {
     return;
   }
   check_writable(tensor);
-  Dims dims;
-  pjrt::BufferRef base = readable_array(tensor, &dims);
-  ViewPlan plan = plan_view(dims, tensor.sizes(), tensor.strides(), tensor.storage_offset());
-  Key key = start(Internal::kWrite, tensor.scalar_type(), dims);
-  push_plan(key, plan, tensor);
-  Operands operands;
-  operands.push_back(Operand::of_array(std::move(base)));
-  operands.push_back(Operand::of_array(std::move(value)));
-  operands.push_back(Operand::of_words(plan.starts));
-  auto updated = run_internal(key, operands, tensor.device().index(), true);
-  cell->replace(std::move(updated), tensor.scalar_type(), dims);
+  for (;;) {
+    readable_array(tensor, nullptr);  // gives the array the tensor's dtype
+    Snapshot now(*cell);
+    if (!now.array || now.dtype != tensor.scalar_type()) continue;
+    Dims dims = now.dims;
+    ViewPlan plan = plan_view(dims, tensor.sizes(), tensor.strides(), tensor.storage_offset());
+    Key key = start(Internal::kWrite, tensor.scalar_type(), dims);
+    push_plan(key, plan, tensor);
+    Operands operands;
+    operands.push_back(Operand());
+    operands.push_back(Operand::of_array(value));
+    operands.push_back(Operand::of_words(plan.starts));
+    const Entry& entry = internal_entry(key);
+    if (update_cell(cell, now, entry, operands, tensor.scalar_type(), dims)) return;
+  }
 }
 
 void resize_storage(c10::StorageImpl* storage, size_t nbytes) {
@@ -161,7 +184,7 @@ void resize_storage(c10::StorageImpl* storage, size_t nbytes) {
     key.push(shape[0]);
     Operands operands;
     operands.push_back(Operand::of_array(std::move(array)));
-    fresh->replace(run_internal(key, operands, device, false), old->dtype, shape);
+    fresh->replace(run_internal(internal_entry(key), operands, device), old->dtype, shape);
   }
   storage->set_data_ptr_noswap(std::move(data));
   storage->set_nbytes(nbytes);

@@ -47,6 +47,7 @@ class Key {
 // One run-time input of a program: a device array, or a few bytes that become one when needed.
 struct Operand {
   pjrt::BufferRef array;
+  Cell* cell = nullptr;  // whose array it is, if it may be donated on the cell's behalf
   pjrt::ElementType type = pjrt::ElementType::kInvalid;
   int32_t length = -1;  // of a constant vector; -1 for a scalar
   uint32_t bytes = 0;
@@ -55,9 +56,10 @@ struct Operand {
 
   Operand() {}  // leaves `data` uninitialised on purpose: this is the hot path
 
-  static Operand of_array(pjrt::BufferRef array) {
+  static Operand of_array(pjrt::BufferRef array, Cell* cell = nullptr) {
     Operand operand;
     operand.array = std::move(array);
+    operand.cell = cell;
     return operand;
   }
   template <class T>

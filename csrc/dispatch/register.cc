@@ -141,6 +141,7 @@ std::unique_ptr<OpKernel> make_kernel(const c10::OperatorHandle& op, Variant var
   kernel->functional = options.functional;
   kernel->variant = variant;
   kernel->random = options.random;
+  kernel->range = options.range;
   kernel->matmul = options.matmul;
   kernel->python = options.procedure;
   kernel->masked = options.masked;

@@ -19,6 +19,7 @@ struct RuleOptions {
   std::string inplace;  // its in-place overload when the name does not tell
   bool overwrites = false;
   bool random = false;
+  bool range = false;
   bool matmul = false;
   std::shared_ptr<void> procedure;
   std::shared_ptr<void> masked;

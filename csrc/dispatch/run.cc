@@ -16,24 +16,33 @@ const pjrt::BufferRef& Operand::on(int device) {
 }
 
 void run_entry(const Entry& entry, Operands& operands, int device,
-               c10::SmallVectorImpl<pjrt::BufferRef>& results, bool may_donate) {
+               c10::SmallVectorImpl<pjrt::BufferRef>& results, TakenCells& taken) {
   c10::SmallVector<pjrt::Buffer*, 8> arguments;
   for (int32_t index : entry.operands) arguments.push_back(operands[index].on(device).get());
 
-  // An array may be donated if only its cell and this call refer to it, and this call only once.
   c10::SmallVector<int64_t, 4> keep;
   c10::SmallVector<pjrt::Buffer*, 4> donated;
+  c10::SmallVector<const Operand*, 4> owners;
   for (const Donation& donation : entry.donations) {
-    pjrt::Buffer* array = arguments[donation.argument];
-    if (may_donate && array->referenced_exactly(2)) {
-      donated.push_back(array);
+    const Operand& operand = operands[entry.operands[donation.argument]];
+    // Without a cell the caller has taken the array itself: the operand is its only owner.
+    bool sole = operand.cell != nullptr ? taken.take(operand.cell, operand.array)
+                                        : operand.array->referenced_exactly(1);
+    if (sole) {
+      donated.push_back(operand.array.get());
+      if (operand.cell != nullptr) owners.push_back(&operand);
     } else {
       keep.push_back(donation.argument);
     }
   }
   results.resize(entry.output_bytes.size());
-  entry.program->execute(device, {arguments.data(), arguments.size()}, {keep.data(), keep.size()},
-                         {donated.data(), donated.size()}, entry.output_bytes, results.data());
+  try {
+    entry.program->execute(device, {arguments.data(), arguments.size()}, {keep.data(), keep.size()},
+                           {donated.data(), donated.size()}, entry.output_bytes, results.data());
+  } catch (const pjrt::Error&) {
+    taken.restore(owners);
+    throw;
+  }
 }
 
 }  // namespace torch_tpu

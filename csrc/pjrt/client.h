@@ -134,8 +134,8 @@ class TORCH_TPU_API Executable {
   size_t output_count() const { return outputs_; }
   // Runs on `device` and returns without waiting. `keep` lists the argument indices that must not
   // be donated although the program could; `donated` are the buffers whose memory the outputs take
-  // over. `output_bytes` are the logical sizes of the outputs, which are handed out as owned buffers
-  // in `outputs`.
+  // over. `output_bytes` are the logical sizes of the outputs, which are handed out as owned
+  // buffers in `outputs`.
   void execute(int device, std::span<Buffer* const> arguments, std::span<const int64_t> keep,
                std::span<Buffer* const> donated, std::span<const int64_t> output_bytes,
                BufferRef* outputs) const;

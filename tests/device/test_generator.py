@@ -101,10 +101,7 @@ def test_own_generator():
         lambda x, g: x.bernoulli_(0.5, generator=g),
         lambda x, g: x.exponential_(generator=g),
         lambda x, g: x.copy_(torch.randint(0, 99, (16,), generator=g, device="tpu")),
-        pytest.param(
-            lambda x, g: x.copy_(torch.randperm(16, generator=g, device="tpu")),
-            marks=pytest.mark.xfail(strict=True, reason="the meta call lacks generator="),
-        ),
+        lambda x, g: x.copy_(torch.randperm(16, generator=g, device="tpu")),
         lambda x, g: x.copy_(torch.randn(16, generator=g, device="tpu")),
         lambda x, g: x.copy_(
             torch.multinomial(torch.ones(16, device="tpu"), 16, True, generator=g)

@@ -142,7 +142,6 @@ def test_changing_offsets_and_scalars_compile_nothing(compiles):
     assert compiles() == 0
 
 
-@pytest.mark.xfail(strict=True, reason="bounds of arange are static: one program per start")
 def test_ranges_of_one_length_are_one_program(compiles):
     torch.arange(0, 13, device="tpu")
     compiles.reset()
@@ -235,10 +234,6 @@ def test_threads_writing_tensors_of_their_own():
     assert all(row.tolist() == [100.0] * 16 for row in rows)
 
 
-RACE = "a donated array may still be read by another thread, and view writes are not atomic"
-
-
-@pytest.mark.xfail(strict=True, reason=RACE)
 def test_threads_writing_disjoint_rows_of_one_tensor():
     for _ in range(5):
         x = torch.zeros(8, 16, device="tpu")
@@ -246,7 +241,6 @@ def test_threads_writing_disjoint_rows_of_one_tensor():
         assert x.tolist() == [[200.0] * 16] * 8
 
 
-@pytest.mark.xfail(strict=True, reason=RACE)
 def test_a_thread_reads_what_others_write():
     x = torch.zeros(16, device="tpu")
     readers = [repeat(20000, lambda: x * 2) for _ in range(2)]
@@ -319,7 +313,6 @@ def test_precision_is_part_of_the_key():
     assert torch.equal((a @ a).cpu(), exact.cpu())
 
 
-@pytest.mark.xfail(strict=True, reason="the default dtype is not in the key")
 def test_default_dtype_is_part_of_the_key():
     x = torch.ones(3, dtype=torch.int64, device="tpu")
     assert (x / 2).dtype is torch.float32

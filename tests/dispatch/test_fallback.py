@@ -200,7 +200,6 @@ class TestSchemas:
         assert str(library.plain(torch.ones(2, device="tpu:1"), 2.0).device) == "tpu:1"
 
 
-@pytest.mark.xfail(strict=True, reason="the mode is read on a miss only")
 def test_mode_is_read_at_every_new_call(library, monkeypatch):
     """A call that was allowed once is not allowed for ever."""
     x = torch.ones(5).to("tpu")

@@ -77,8 +77,8 @@ def adam_options(**changes):
     return {**options, "amsgrad": False, "maximize": False, **changes}
 
 
-def adam(call):
-    for name, dtype in itertools.product(("_fused_adam_", "_fused_adamw_"), (F32, F64, BF16, F16)):
+def adam(call, dtype):
+    for name in ("_fused_adam_", "_fused_adamw_"):
         for amsgrad, maximize in itertools.product((False, True), repeat=2):
             options = adam_options(amsgrad=amsgrad, maximize=maximize)
             compare(call, name, ADAM_WRITES, adam_arguments(dtype, amsgrad), **options)
@@ -145,13 +145,12 @@ def sgd_options(**changes):
     return {**options, **flags, **changes}
 
 
-def sgd(call):
-    for dtype in (F32, F64, BF16, F16):
-        for nesterov, first in itertools.product((False, True), repeat=2):
-            options = sgd_options(nesterov=nesterov, is_first_step=first)
-            compare(call, "_fused_sgd_", SGD_WRITES, sgd_arguments(dtype, True), **options)
+def sgd(call, dtype):
+    for nesterov, first in itertools.product((False, True), repeat=2):
+        options = sgd_options(nesterov=nesterov, is_first_step=first)
+        compare(call, "_fused_sgd_", SGD_WRITES, sgd_arguments(dtype, True), **options)
     plain = sgd_options(momentum=0.0, weight_decay=0.0, dampening=0.0, maximize=True)
-    compare(call, "_fused_sgd_", SGD_WRITES, sgd_arguments(F32, False), **plain)
+    compare(call, "_fused_sgd_", SGD_WRITES, sgd_arguments(dtype, False), **plain)
 
 
 def sgd_scaled(call):
@@ -165,20 +164,20 @@ def sgd_scaled(call):
 ADAGRAD_WRITES = ("self", "grads", "state_sums", "state_steps")
 
 
-def adagrad(call):
-    for dtype, maximize in itertools.product((F32, F64, BF16, F16), (False, True)):
-        for scaled, found in ((False, False), (True, False), (True, True)):
-            arguments = {
-                "self": tensors(dtype, 0),
-                "grads": tensors(dtype, 10),
-                "state_sums": tensors(dtype, 20, low=0.1),
-                "state_steps": [torch.tensor(3.0 + i) for i in range(len(SHAPES))],
-            }
-            options = {"lr": 0.1, "lr_decay": 0.01, "weight_decay": 0.05, "eps": 1e-10}
-            options |= {"maximize": maximize, **scaling(scaled, found)}
-            compare(call, "_fused_adagrad_", ADAGRAD_WRITES, arguments, **options)
-            options["lr"] = torch.tensor(0.1)
-            compare(call, "_fused_adagrad_.tensor_lr", ADAGRAD_WRITES, arguments, **options)
+def adagrad(call, dtype):
+    scales = ((False, False), (True, False), (True, True))
+    for maximize, (scaled, found) in itertools.product((False, True), scales):
+        arguments = {
+            "self": tensors(dtype, 0),
+            "grads": tensors(dtype, 10),
+            "state_sums": tensors(dtype, 20, low=0.1),
+            "state_steps": [torch.tensor(3.0 + i) for i in range(len(SHAPES))],
+        }
+        options = {"lr": 0.1, "lr_decay": 0.01, "weight_decay": 0.05, "eps": 1e-10}
+        options |= {"maximize": maximize, **scaling(scaled, found)}
+        compare(call, "_fused_adagrad_", ADAGRAD_WRITES, arguments, **options)
+        options["lr"] = torch.tensor(0.1)
+        compare(call, "_fused_adagrad_.tensor_lr", ADAGRAD_WRITES, arguments, **options)
 
 
 def unscale(call):
@@ -208,9 +207,16 @@ def update_scale(call):
 
 
 CASES = [
-    adam, adam_options_matter, adam_first_steps, adam_scaled, adam_tensor_lr, sgd, sgd_scaled,
-    adagrad, unscale, update_scale,
+    adam_options_matter, adam_first_steps, adam_scaled, adam_tensor_lr, sgd_scaled, unscale,
+    update_scale,
 ]  # fmt: skip
+DTYPES = [F32, BF16, *(pytest.param(d, marks=pytest.mark.sweep) for d in (F64, F16))]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", [adam, sgd, adagrad], ids=lambda c: c.__name__)
+def test_case_of_dtype(case, dtype):
+    case(on_device.call, dtype)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[c.__name__ for c in CASES])

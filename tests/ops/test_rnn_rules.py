@@ -54,13 +54,6 @@ def doubles(tensors):
     return [None if x is None else x.double().requires_grad_() for x in tensors]
 
 
-VARIANTS = [
-    (dtype, bias)
-    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-    for bias in (True, False)
-]
-
-
 def equations(call):
     """The references of this file are the modules' own arithmetic."""
     torch.manual_seed(0)
@@ -76,8 +69,8 @@ def equations(call):
     close(gru(*gates, h, cell.bias_ih, cell.bias_hh).detach(), cell(x, h).detach())
 
 
-def lstm_cell(call):
-    for dtype, bias in VARIANTS:
+def lstm_cell(call, dtype):
+    for bias in (True, False):
         args = arguments(4, dtype, bias)
         leaves = doubles(args)
         hy, cy = lstm(*leaves)
@@ -102,8 +95,8 @@ def lstm_cell(call):
                 assert back[2] is None
 
 
-def gru_cell(call):
-    for dtype, bias in VARIANTS:
+def gru_cell(call, dtype):
+    for bias in (True, False):
         args = arguments(3, dtype, bias)
         leaves = doubles(args)
         hy = gru(*leaves)
@@ -135,7 +128,19 @@ def saturated(call):
     close(call(GRU, *args)[0], gru(*doubles(args)).detach())
 
 
-CASES = [equations, lstm_cell, gru_cell, no_gradient, saturated]
+CASES = [equations, no_gradient, saturated]
+SWEPT = (torch.float64, torch.float16)
+DTYPES = [
+    torch.float32,
+    torch.bfloat16,
+    *(pytest.param(d, marks=pytest.mark.sweep) for d in SWEPT),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", [lstm_cell, gru_cell], ids=lambda c: c.__name__)
+def test_case_of_dtype(case, dtype):
+    case(on_device.call, dtype)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[c.__name__ for c in CASES])

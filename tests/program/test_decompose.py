@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+
 from torch_tpu.lowering.registry import RULES
 
 CASES = {

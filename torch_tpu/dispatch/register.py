@@ -74,6 +74,7 @@ def register_all() -> None:
                 "inplace": rule.inplace or "",
                 "overwrites": rule.overwrites,
                 "random": rule.random,
+                "range": rule.range,
                 "matmul": module in _PRECISION_FILES,
                 "procedure": functools.partial(_procedure, rule) if rule.procedure else None,
                 "masked": functools.partial(_masked, rule) if rule.masks else None,

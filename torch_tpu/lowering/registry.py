@@ -40,6 +40,8 @@ class Rule:
       overwrites: the in-place form never reads ``self`` (``fill_``, ``normal_``).
       inplace: the in-place overload when its name does not follow from ``name``.
       random: the body takes ``rng``, a uint64[2] (key, counter) value, fresh for every call.
+      range: ``start``, ``end`` and ``step`` are run-time numbers of which only the number of steps
+        decides the result's shape; the core puts that number into the key.
       host: tensor arguments that may live on the CPU with any shape (index tensors).
       procedure: the body works on real tensors, not on values.
       masks: a procedure that serves the call when a ``host`` argument is a bool or uint8 mask.
@@ -59,6 +61,7 @@ class Rule:
     overwrites: bool = False
     inplace: str | None = None
     random: bool = False
+    range: bool = False
     host: tuple[str, ...] = ()
     procedure: bool = False
     masks: Callable[..., Any] | None = None

@@ -1,7 +1,7 @@
 """Operators that make a tensor from numbers: ranges, spacings, the identity, triangle indices.
 
-Sizes come from `registry.expected()`. The length of an ``arange`` follows from all three of its
-numbers, so they are part of the key; the bounds of spacings are run-time values. Constant fills
+Sizes come from `registry.expected()`. Bounds and steps are run-time values; of those of ``arange``
+only the length they make is part of the key. Constant fills
 (``full``, ``zeros``) are not here: PyTorch makes them of ``empty`` and ``fill_``. Random tensors are
 in `random.py`.
 """
@@ -19,7 +19,7 @@ def _is_integer(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex)
 
 
-@op("aten::arange.start_step", static=("start", "end", "step"))
+@op("aten::arange.start_step", range=True)
 def arange_start_step(start, end, step=1):
     result = expected()[0]
     # ATen steps in int64 or double; 16-bit floats step in float32.

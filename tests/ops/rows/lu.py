@@ -78,7 +78,10 @@ ROWS = [
     *(Row("aten::_linalg_det", (well(*s, dtype=d),), views="strides", **LOOSE) for s, d in SQUARE),
     Row("aten::_linalg_det", (ZERO,)),
     Row("aten::_linalg_det", (t(2, 0, 0),)),
-    *(Row("aten::_linalg_slogdet", (well(*s, dtype=d),), views="strides", **LOOSE) for s, d in SQUARE),
+    *(
+        Row("aten::_linalg_slogdet", (well(*s, dtype=d),), views="strides", **LOOSE)
+        for s, d in SQUARE
+    ),
     Row("aten::_linalg_slogdet", (ZERO,)),
     Row("aten::_linalg_slogdet", (t(2, 0, 0),)),
 ]

@@ -38,6 +38,7 @@ def _layer_norm_in_float32(x, shape, weight, bias, eps):
     output, *statistics = A.native_layer_norm(x.float(), shape, weight.float(), bias.float(), eps)
     return output.to(x.dtype), *statistics
 
+
 _BATCH = [
     Row("aten::native_batch_norm", (t(4, 3, 5), W, BIAS, *_running(3), True, 0.1, 1e-5)),
     Row("aten::native_batch_norm", (t(4, 3), None, None, None, None, True, 0.1, 1e-5)),
