@@ -90,6 +90,7 @@ const Entry& internal_entry(const Key& key) {
 }
 
 pjrt::BufferRef readable_array(const at::Tensor& tensor, Dims* dims) {
+  Runtime::get();  // raises in a forked child, where the arrays of the parent are dead
   Cell* cell = cell_of(tensor);
   c10::ScalarType to = tensor.scalar_type();
   for (;;) {

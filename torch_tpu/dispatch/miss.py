@@ -180,7 +180,8 @@ def _meta_argument(argument, schema_argument=None):
         return argument
     kind = argument[0]
     if kind == "scalar":
-        return argument[3].item() if argument[2] else argument[3]
+        # A 0-dim CPU tensor may mix with device tensors; on meta both sides are alike.
+        return argument[3].item() if argument[2] else argument[3].to("meta")
     if kind == "number":
         return argument[1]
     dtype, sizes, strides = argument[1], argument[2], argument[3]

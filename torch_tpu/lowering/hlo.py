@@ -209,6 +209,10 @@ def convert(x: Value, dtype: torch.dtype) -> Value:
         return convert(real(x), dtype)
     if x.is_floating and not (dtype.is_floating_point or dtype.is_complex):
         return _float_to_int(x, dtype)
+    if x.dtype is torch.bool and not dtype.itemsize == 1:
+        # XLA turns the product of a converted bool and a float into a select, which loses NaN and
+        # infinity where the bool is false. It does not look through two conversions.
+        x = current().emit("stablehlo.convert", [x], [(x.shape, torch.uint8)])[0]
     return current().emit("stablehlo.convert", [x], [(x.shape, dtype)])[0]
 
 
@@ -403,6 +407,8 @@ def gather(
     index_batching: Sequence[int] = (),
 ) -> Value:
     """`stablehlo.gather`, spelled out; ``shape`` is the result shape. Starts are clamped by XLA."""
+    if 0 in (x.numel, math.prod(shape)):
+        return constant(0, x.dtype, shape)  # XLA refuses slices of empty dims
     numbers = (
         f"#stablehlo.gather<offset_dims = {list(offset_dims)}, "
         f"collapsed_slice_dims = {list(collapsed)}, "

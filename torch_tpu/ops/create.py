@@ -1,9 +1,8 @@
 """Operators that make a tensor from numbers: ranges, spacings, the identity, triangle indices.
 
 Sizes come from `registry.expected()`. Bounds and steps are run-time values; of those of ``arange``
-only the length they make is part of the key. Constant fills
-(``full``, ``zeros``) are not here: PyTorch makes them of ``empty`` and ``fill_``. Random tensors are
-in `random.py`.
+only the length they make is part of the key. Constant fills (``full``, ``zeros``) are not here:
+PyTorch makes them of ``empty`` and ``fill_``. Random tensors are in `random.py`.
 """
 
 from __future__ import annotations

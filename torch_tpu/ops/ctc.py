@@ -18,7 +18,6 @@ from ..lowering.builder import Value
 from ..lowering.registry import expected, op, procedure
 
 
-
 def _lengths(lengths) -> Value:
     """(batch, 1) int64, from a list or a value."""
     if not isinstance(lengths, Value):

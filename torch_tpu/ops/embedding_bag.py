@@ -37,6 +37,13 @@ def _keep(indices: Value, padding_idx: int) -> Value | None:
     )
 
 
+def _keep_in_bags(indices: Value, padding_idx: int, bags: Value, count: int) -> Value:
+    """`_keep`, without the indices after the last bag (``include_last_offset``)."""
+    inside = bags < count
+    keep = _keep(indices, padding_idx)
+    return inside if keep is None else inside & keep
+
+
 def _masked(rows: Value, keep: Value | None, fill) -> Value:
     if keep is None:
         return rows
@@ -87,7 +94,11 @@ def embedding_bag(
     count = output.shape[0]
     if 0 in (count, indices.shape[0]):
         return [hlo.constant(0, m.dtype, m.shape) for m in expected()]
-    bags = bag_of(hlo.slice_dim(offsets, 0, 0, count), indices.shape[0])
+    # A last offset before the end of the indices leaves those after it in no bag: their bag is
+    # ``count``, which scatters drop.
+    bags = bag_of(
+        hlo.slice_dim(offsets, 0, 0, count + int(include_last_offset)), indices.shape[0]
+    )
     keep = _keep(indices, padding_idx)
     rows = hlo.take(weight, indices, 0).to(promote.compute_dtype(weight.dtype))
     if per_sample_weights is not None:
@@ -156,7 +167,7 @@ def embedding_bag_dense_backward(
     if scale_grad_by_freq:
         counts = hlo.take(count_indices(indices, num_weights), indices, 0)
         rows = rows / _columns(counts.to(rows.dtype), rows)
-    rows = _masked(rows, _keep(indices, padding_idx), 0)
+    rows = _masked(rows, _keep_in_bags(indices, padding_idx, offset2bag, grad.shape[0]), 0)
     table = hlo.constant(0, rows.dtype, shape)
     return scatter_slices(table, 0, indices, rows, "add").to(dtype)
 
@@ -204,5 +215,5 @@ def embedding_bag_per_sample_weights_backward(
         offset2bag = bag_of(offsets, indices.shape[0])
     work = promote.compute_dtype(grad.dtype)
     rows = hlo.take(weight, indices, 0).to(work) * hlo.take(grad, offset2bag, 0).to(work)
-    rows = _masked(rows, _keep(indices, padding_idx), 0)
+    rows = _masked(rows, _keep_in_bags(indices, padding_idx, offset2bag, grad.shape[0]), 0)
     return hlo.reduce(rows, "add", [1]).to(grad.dtype)

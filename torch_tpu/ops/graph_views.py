@@ -1,7 +1,7 @@
 """Views and factories as they occur in traced graphs (decompositions, torch.compile, export).
 
-In eager mode these never become programs: views are metadata and factories are an empty tensor plus a
-fill. In a graph a view is an ordinary value, so each has a rule here, marked ``graph_only``.
+In eager mode these never become programs: views are metadata and factories are an empty tensor
+plus a fill. In a graph a view is an ordinary value, so each has a rule here, marked ``graph_only``.
 """
 
 from __future__ import annotations
@@ -88,9 +88,7 @@ def split_Tensor(self, split_size=None, dim=0, split_sizes=None):
 @_graph("aten::unbind.int")
 def unbind_int(self, dim=0):
     dim = _dim(dim, self.ndim)
-    return [
-        hlo.squeeze(hlo.slice_dim(self, dim, i, i + 1), dim) for i in range(self.shape[dim])
-    ]
+    return [hlo.squeeze(hlo.slice_dim(self, dim, i, i + 1), dim) for i in range(self.shape[dim])]
 
 
 @_graph("aten::diagonal")
@@ -123,9 +121,7 @@ def view_as_real(self):
 @_graph("aten::view_as_complex")
 def view_as_complex(self):
     last = self.ndim - 1
-    return hlo.complex(
-        *(hlo.squeeze(hlo.slice_dim(self, last, i, i + 1), last) for i in range(2))
-    )
+    return hlo.complex(*(hlo.squeeze(hlo.slice_dim(self, last, i, i + 1), last) for i in range(2)))
 
 
 @_graph("aten::_to_copy")

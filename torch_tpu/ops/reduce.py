@@ -134,12 +134,35 @@ def hash_tensor(self, dim=(), keepdim=False, mode=0):
 # ---- extremes ------------------------------------------------------------------------------
 
 
-@op("aten::amax", "aten::max")
+def _nonempty(x: Value, name: str, dim: int | None = None) -> None:
+    """Refuse an extreme of nothing, as ATen does."""
+    if dim is None and not x.numel:
+        raise RuntimeError(
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
+            "Specify the reduction dim with the 'dim' argument."
+        )
+    if dim is not None and x.ndim and not x.shape[dim]:
+        raise IndexError(f"{name}(): Expected reduction dim {dim} to have non-zero size.")
+
+
+@op("aten::max")
+def max_all(self):
+    _nonempty(self, "max")
+    return amax(self)
+
+
+@op("aten::min")
+def min_all(self):
+    _nonempty(self, "min")
+    return amin(self)
+
+
+@op("aten::amax")
 def amax(self, dim=None, keepdim=False):
     return hlo.reduce(self, "maximum", axes(self, dim), keepdim)
 
 
-@op("aten::amin", "aten::min")
+@op("aten::amin")
 def amin(self, dim=None, keepdim=False):
     return hlo.reduce(self, "minimum", axes(self, dim), keepdim)
 
@@ -180,11 +203,13 @@ def _extreme_dim(x: Value, word: str, dim: int, keepdim: bool) -> list[Value]:
 
 @op("aten::max.dim")
 def max_dim(self, dim, keepdim=False):
+    _nonempty(self, "max", dim)
     return _extreme_dim(self, "maximum", dim, keepdim)
 
 
 @op("aten::min.dim")
 def min_dim(self, dim, keepdim=False):
+    _nonempty(self, "min", dim)
     return _extreme_dim(self, "minimum", dim, keepdim)
 
 

@@ -32,6 +32,11 @@ def randperm(n, rng=None):
 @op("aten::multinomial", random=True)
 def multinomial(self, num_samples, replacement=False, rng=None):
     result = expected()[0]
+    if not replacement and num_samples > self.shape[-1]:
+        raise RuntimeError(
+            f"multinomial: cannot draw {num_samples} of {self.shape[-1]} categories without "
+            "replacement"
+        )
     weights = self.to(promote.compute_dtype(self.dtype))
     weights = hlo.reshape(weights, (weights.numel // weights.shape[-1], weights.shape[-1]))
     if replacement and num_samples > 1:

@@ -197,6 +197,8 @@ def index_copy(self, dim, index, source):
 @op("aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor")
 def index_fill(self, dim, index, value):
     value = hlo.reshape(promote.as_value(value, self.dtype), ())
+    size = hlo.full_like(index, self.shape[dim] if self.ndim else 1)
+    index = hlo.select(index < 0, hlo.binary("add", index, size), index)
     x, write, source = _slices(self, dim, index, value)
     return hlo.reshape(write(x, source, "set"), self.shape)
 
@@ -219,7 +221,11 @@ def _put_with_masks(self, indices, values, accumulate=False, unsafe=False):
 @op("aten::index_put", "aten::_index_put_impl", host=("indices",), masks=_put_with_masks)
 def index_put(self, indices, values, accumulate=False, unsafe=False):
     p = plan(self.shape, indices, "aten::index_put")
-    values = values.to(self.dtype)
+    if values.dtype is not self.dtype:
+        raise RuntimeError(
+            "Index put requires the source and destination dtypes match, got "
+            f"{self.dtype} for the destination and {values.dtype} for the source."
+        )
     if p is None:
         values = hlo.expand(values, self.shape)
         return self + values if accumulate else values

@@ -15,7 +15,7 @@ import torch
 
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
-from ..lowering.registry import op
+from ..lowering.registry import op, procedure
 from .common import gelu
 
 
@@ -220,3 +220,12 @@ def _transformer_encoder_layer_fwd(
     if not norm_first:
         x = _layer_norm(x, norm_weight_2, norm_bias_2, eps)
     return x.to(src.dtype)
+
+
+@procedure("aten::_nested_tensor_from_mask_left_aligned")
+def _nested_tensor_from_mask_left_aligned(t, mask):
+    """Whether a padded batch may become a nested tensor: never, XLA has no ragged arrays.
+
+    `nn.TransformerEncoder` asks this in eval mode and takes its dense path when told no.
+    """
+    return False
