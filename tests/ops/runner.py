@@ -23,7 +23,9 @@ ROWS: list[Row] = [
 
 def _convolution_backward(grad, x, weight, *rest):
     channels = weight.shape[1] * rest[5] if rest[3] else weight.shape[0]
-    return torch.ops.aten.convolution_backward(grad, x, weight, [channels], *rest)
+    results = torch.ops.aten.convolution_backward(grad, x, weight, [channels], *rest)
+    # Some CPU kernels return gradients that were not asked for.
+    return [r if asked else None for r, asked in zip(results, rest[-1], strict=True)]
 
 
 # Operators without a CPU kernel, and the one that computes the same.

@@ -96,9 +96,7 @@ def embedding_bag(
         return [hlo.constant(0, m.dtype, m.shape) for m in expected()]
     # A last offset before the end of the indices leaves those after it in no bag: their bag is
     # ``count``, which scatters drop.
-    bags = bag_of(
-        hlo.slice_dim(offsets, 0, 0, count + int(include_last_offset)), indices.shape[0]
-    )
+    bags = bag_of(hlo.slice_dim(offsets, 0, 0, count + int(include_last_offset)), indices.shape[0])
     keep = _keep(indices, padding_idx)
     rows = hlo.take(weight, indices, 0).to(promote.compute_dtype(weight.dtype))
     if per_sample_weights is not None:
