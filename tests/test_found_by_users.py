@@ -110,3 +110,16 @@ def test_reading_a_parents_tensor_in_a_forked_child_raises():
         "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )
     assert subprocess.run([sys.executable, "-c", body]).returncode == 0
+
+
+def test_bounds_of_random_draws_are_checked_on_every_call():
+    x = torch.zeros(4, device="tpu")
+    for _ in range(2):
+        x.random_(2, 5)
+        with pytest.raises(RuntimeError, match="less than"):
+            x.random_(5, 2)
+        x.uniform_(1, 2)
+        with pytest.raises(RuntimeError, match="range"):
+            x.uniform_(2, 1)
+    with pytest.raises(RuntimeError, match="less than"):
+        torch.randint(5, 5, (2,), device="tpu")

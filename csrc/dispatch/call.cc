@@ -319,6 +319,26 @@ int find_device(c10::ArrayRef<c10::IValue> arguments) {
 
 }  // namespace
 
+namespace {
+
+// Bounds are run-time numbers, so no meta kernel sees them on a hit.
+void check_bounds(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
+  if (kernel.from < 0 || kernel.to < 0) return;
+  const c10::IValue& from = arguments[kernel.from];
+  const c10::IValue& to = arguments[kernel.to];
+  if (from.isInt() && to.isInt()) {
+    TORCH_CHECK(from.toInt() < to.toInt(), kernel.name,
+                " expects 'from' to be less than 'to', but got from=", from.toInt(),
+                " >= to=", to.toInt());
+  } else if (from.isDouble() && to.isDouble()) {
+    TORCH_CHECK(from.toDouble() <= to.toDouble(), kernel.name,
+                " expects to return a [from, to) range, but found from=", from.toDouble(),
+                " > to=", to.toDouble());
+  }
+}
+
+}  // namespace
+
 // The length of an arange as ATen computes it, once over doubles and once over integers: the
 // result's dtype decides which of the two counts.
 void CallState::add_range(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
@@ -354,6 +374,7 @@ CallState::CallState(OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) add(kernel, kernel.arguments[i], arguments[i]);
   if (kernel.range) add_range(kernel, arguments);
   if (kernel.random) {
+    check_bounds(kernel, arguments);
     std::optional<at::Generator> generator;
     for (const auto& value : arguments) {
       if (value.isGenerator()) generator = value.toGenerator();

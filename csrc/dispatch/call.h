@@ -38,6 +38,8 @@ struct OpKernel {
   std::vector<int32_t> targets;  // arguments that results are written to, after new results
   size_t new_results = 0;        // results that become new tensors
   bool random = false;
+  int32_t from = -1;  // of a random operator: the arguments that bound its draws
+  int32_t to = -1;
   bool range = false;            // start, end and step only decide a length, which is in the key
   bool matmul = false;           // the key includes the float32 matmul precision
   std::shared_ptr<void> python;  // a Python callable that runs every call

@@ -154,6 +154,8 @@ std::unique_ptr<OpKernel> make_kernel(const c10::OperatorHandle& op, Variant var
     auto special = options.specialized.find(argument.name());
     if (special != options.specialized.end()) spec.specialized = special->second;
     if (options.procedure && spec.role == Role::kNumber) spec.role = Role::kStatic;
+    if (options.random && argument.name() == "from") kernel->from = static_cast<int32_t>(i);
+    if (options.random && argument.name() == "to") kernel->to = static_cast<int32_t>(i);
     kernel->arguments.push_back(std::move(spec));
   }
   for (const auto& result : schema.returns()) {

@@ -41,6 +41,7 @@ ROWS = [
     Row("aten::add.Tensor", (XC, Y), {"alpha": 1.5}),
     Row("aten::add.Tensor", (t(3, dtype=F16), t(dtype=F64))),
     Row("aten::add.Scalar", (ints(3), 2.5)),
+    Row("aten::add.Scalar", (X, 2.5)),
     Row("aten::sub.Tensor", (X, Y), {"alpha": 3}),
     Row("aten::sub.Tensor", (t(3, dtype=U8, low=0, high=9), t(3, dtype=U8, low=0, high=9, seed=1))),
     Row("aten::sub.Scalar", (XB, 0.3)),
@@ -53,6 +54,7 @@ ROWS = [
     Row("aten::mul.Tensor", (XB, 0.1)),
     Row("aten::mul.Tensor", (t(dtype=I64, low=1, high=9), t(2, dtype=BF16))),
     Row("aten::mul.Scalar", (ints(2), 1.5)),
+    Row("aten::mul.Scalar", (X, 1.5)),
     Row("aten::addcmul", (X, Y, t(3, 4, seed=2)), {"value": 0.5}),
     Row("aten::addcmul", (ints(3), ints(3, seed=1), ints(3, seed=2)), {"value": 3}),
     Row("aten::addcmul", (ints(3), ints(3, seed=1), ints(3, seed=2)), {"value": -1.5}),
@@ -70,6 +72,7 @@ ROWS = [
     Row("aten::div.Tensor", PAIRS),
     Row("aten::div.Tensor", (t(3, dtype=BOOL), 2)),
     Row("aten::div.Scalar", (ints(3), 4)),
+    Row("aten::div.Scalar", (X, 4)),
     *[
         Row("aten::div.Tensor_mode", (a, b), {"rounding_mode": mode})
         for mode in (None, "trunc", "floor")
@@ -127,6 +130,7 @@ ROWS = [
     Row("aten::ldexp.Tensor", (ints(4), ints(4, low=-4, seed=1))),
     Row("aten::ldexp.Tensor", (t(4, dtype=F16), ints(4, low=-4, seed=1))),
     Row("aten::xlogy.Tensor", PAIRS),
+    Row("aten::xlogy.Tensor", (pos(3, 4), pos(3, 4, seed=1))),
     Row("aten::xlogy.Tensor", (ints(4, low=0, high=2), ints(4, low=0, seed=1))),
     Row("aten::xlogy.Scalar_Self", (2, pos(3))),
     Row("aten::xlogy.Scalar_Other", (pos(3, dtype=BF16), 0.3)),
@@ -167,6 +171,7 @@ ROWS = [
     Row("aten::hypot", (X * 1e30, X)),
     Row("aten::hypot", (XB, YB)),
     Row("aten::copysign.Tensor", PAIRS),
+    Row("aten::copysign.Tensor", (X, Y)),
     Row("aten::copysign.Tensor", (ints(4), ints(4, seed=1))),
     Row("aten::copysign.Scalar", (XB, -1.0)),
     Row("aten::nextafter", PAIRS),
