@@ -44,10 +44,6 @@ def layer_norm(x, weight, bias):
     return F.layer_norm(x, (3,), weight, bias)
 
 
-def group_norm(x, weight, bias):
-    return F.group_norm(x, 3, weight, bias)
-
-
 def ctc(x, targets):
     return F.ctc_loss(x.log_softmax(-1), targets, [6, 4, 5], [3, 3, 1], reduction="none")
 
@@ -69,7 +65,6 @@ CASES = {
     "batch norm bf16": batch_norm(True, BF16),
     "batch norm evaluated bf16": batch_norm(False, BF16),
     "layer norm bf16": (layer_norm, (t(4, 3, dtype=BF16), *_PARAMETERS)),
-    "group norm bf16": (group_norm, (t(2, 3, 4, dtype=BF16), *_PARAMETERS)),
     "ctc": (ctc, (t(6, 3, 5), torch.tensor([[1, 2, 1], [2, 2, 3], [4, 1, 3]]))),
     "nll of bytes": (F.nll_loss, (t(6, 5), torch.tensor([0, 4, 2, 1, 1, 3], dtype=torch.uint8))),
     "margin of one sample": (one_sample(F.multi_margin_loss), (t(5), torch.tensor(1))),
@@ -83,15 +78,19 @@ CASES = {
 def run(call, arguments, device):
     leaves = [x.clone().to(device).requires_grad_(x.is_floating_point()) for x in arguments]
     result = call(*leaves)
-    result.backward(t(*result.shape, seed=9).to(result))
+    # The same numbers in every dtype.
+    result.backward(t(*result.shape, dtype=BF16, seed=9).to(result))
     return [result.detach(), *(x.grad for x in leaves if x.grad is not None)]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_gradients(name):
     call, arguments = CASES[name]
-    want = run(call, arguments, "cpu")
-    for got, reference in zip(run(call, arguments, "tpu"), want, strict=True):
-        half = reference.dtype is BF16
-        tolerance = {"rtol": 1.6e-2, "atol": 3e-2} if half else {"rtol": 1e-5, "atol": 2e-6}
-        torch.testing.assert_close(got.cpu(), reference, **tolerance)
+    # CPU PyTorch rounds saved statistics to bfloat16 and is up to ten times less accurate.
+    wide = [x.float() if x.dtype is BF16 else x for x in arguments]
+    got = [x.cpu() for x in run(call, arguments, "tpu")]
+    for mine, want in zip(got, run(call, wide, "cpu"), strict=True):
+        tolerance = {"rtol": 1e-5, "atol": 2e-6}
+        if mine.dtype is BF16:
+            tolerance = {"rtol": 1.6e-2, "atol": 1e-3}
+        torch.testing.assert_close(mine, want.to(mine.dtype), **tolerance)
