@@ -70,12 +70,15 @@ void between_devices(const at::Tensor& source, const at::Tensor& target) {
   pjrt::BufferRef array = dense_array(source, true);
   auto moved = guarded("copy between devices",
                        [&] { return pjrt::BufferRef(array->copy_to(target.device().index())); });
-  if (source.scalar_type() == target.scalar_type() && source.sizes() == target.sizes()) {
+  bool lazy = source.is_conj() || source.is_neg();
+  if (!lazy && source.scalar_type() == target.scalar_type() && source.sizes() == target.sizes()) {
     write_array(target, std::move(moved));
     return;
   }
   at::Tensor staged = at::empty(source.sizes(), target.options().dtype(source.scalar_type()));
-  write_array(staged, std::move(moved));
+  write_array(staged, std::move(moved));  // the bits of a lazy conjugate are those of its base
+  if (source.is_conj()) staged = staged.conj();
+  if (source.is_neg()) staged = staged._neg_view();
   target.copy_(staged);
 }
 
