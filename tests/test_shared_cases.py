@@ -20,7 +20,9 @@ NAMES = (
 ).split()
 XFAIL = {
     "r36": pytest.mark.xfail(
-        strict=True, reason="masked_select compiles once per number of true values"
+        # Not strict: programs that other tests of the process compiled may make it pass.
+        strict=False,
+        reason="masked_select compiles once per number of true values",
     )
 }
 
