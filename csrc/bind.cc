@@ -1,14 +1,13 @@
 // What Python may see of the core: torch_tpu._core.
 #include <pybind11/stl.h>
-#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include "device/generator.h"
 #include "device/hooks.h"
 #include "device/storage.h"
 #include "dispatch/executable_handle.h"
 #include "dispatch/internal.h"
+#include "dispatch/python.h"
 #include "dispatch/register.h"
 
 namespace py = pybind11;
@@ -16,15 +15,6 @@ namespace py = pybind11;
 namespace torch_tpu {
 
 namespace {
-
-std::shared_ptr<void> hold(py::object object) {
-  if (object.is_none()) return nullptr;
-  return {object.release().ptr(), [](void* pointer) {
-            if (!Py_IsInitialized()) return;
-            py::gil_scoped_acquire gil;
-            Py_DECREF(static_cast<PyObject*>(pointer));
-          }};
-}
 
 pjrt::Option to_option(const py::handle& value) {
   if (py::isinstance<py::bool_>(value)) return value.cast<bool>();
@@ -37,21 +27,15 @@ pjrt::Option to_option(const py::handle& value) {
 void set_plugin_chooser(py::function choose) {
   auto held = hold(choose);
   Runtime::set_chooser([held] {
-    py::gil_scoped_acquire gil;
-    std::map<std::string, pjrt::Option> options;
-    try {
+    return with_python([&] {
+      std::map<std::string, pjrt::Option> options;
       auto chosen = py::reinterpret_borrow<py::function>(static_cast<PyObject*>(held.get()))();
       auto fields = chosen.cast<std::pair<std::string, py::dict>>();
       for (const auto& [name, value] : fields.second) {
         options[name.cast<std::string>()] = to_option(value);
       }
       return std::make_pair(fields.first, options);
-    } catch (py::error_already_set& error) {
-      error.restore();
-      python_error wrapped;
-      wrapped.persist();
-      throw wrapped;
-    }
+    });
   });
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "../device/generator.h"
@@ -70,20 +71,6 @@ void move_to_device(c10::IValue& value, int device) {
   }
 }
 
-template <class Visit>
-void each_tensor(const c10::IValue& value, Visit&& visit) {
-  if (value.isTensor()) {
-    visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
-  } else if (value.isOptionalTensorList()) {
-    for (const auto& element : value.toOptionalTensorList()) {
-      std::optional<at::Tensor> tensor = element;
-      visit(tensor.has_value() ? *tensor : at::Tensor());
-    }
-  }
-}
-
 // Bytes and key kind of a run-time number: 0 int, 1 double, 2 bool, 3 complex.
 Operand number_operand(const c10::IValue& value, int64_t& kind) {
   using E = pjrt::ElementType;
@@ -105,6 +92,12 @@ Operand number_operand(const c10::IValue& value, int64_t& kind) {
 
 }  // namespace
 
+bool ArgumentSpec::is_specialized(const c10::IValue& value) const {
+  if (specialized.empty() || value.isNone() || value.isComplexDouble()) return false;
+  double number = value.toScalar().toDouble();
+  return std::find(specialized.begin(), specialized.end(), number) != specialized.end();
+}
+
 TensorKind kind_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return TensorKind::kUndefined;
   if (tensor.device().type() == kTpu) {
@@ -113,21 +106,13 @@ TensorKind kind_of(const at::Tensor& tensor) {
   return TensorKind::kHostScalar;
 }
 
-// ---- key and operands
-// ----------------------------------------------------------------------------
+// ---- key and operands --------------------------------------------------------------------------
 
 void CallState::add_view(const at::Tensor& tensor, c10::ArrayRef<int64_t> dims) {
   ViewPlan plan = plan_view(dims, tensor.sizes(), tensor.strides(), tensor.storage_offset());
-  key.push(head(kViewTag, tensor.scalar_type(), tensor.dim(), plan.kind));
-  key.push(tensor.sizes());
-  key.push(static_cast<int64_t>(dims.size()));
+  key.push(head(kViewTag, tensor.scalar_type(), static_cast<int64_t>(dims.size())));
   key.push(dims);
-  if (plan.kind == ViewPlan::kSlice) {
-    key.push(static_cast<int64_t>(plan.dims.size()));
-    for (const Dims* part : {&plan.dims, &plan.counts, &plan.steps, &plan.places}) key.push(*part);
-  } else {
-    key.push(tensor.strides());
-  }
+  push_plan(key, plan, tensor);
   operands.push_back(Operand::of_words(plan.starts));
 }
 
@@ -188,15 +173,10 @@ void CallState::add_number(const ArgumentSpec& spec, const c10::IValue& value) {
     add_static(value);
     return;
   }
-  if (!spec.specialized.empty() && !value.isComplexDouble()) {
-    double number = value.toScalar().toDouble();
-    for (double special : spec.specialized) {
-      if (number == special) {
-        key.push(kSpecializedTag | static_cast<int64_t>(value.isDouble()) << 8);
-        key.push(number);
-        return;
-      }
-    }
+  if (spec.is_specialized(value)) {
+    key.push(kSpecializedTag | static_cast<int64_t>(value.isDouble()) << 8);
+    key.push(value.toScalar().toDouble());
+    return;
   }
   int64_t kind = 0;
   operands.push_back(number_operand(value, kind));
@@ -317,10 +297,6 @@ int find_device(c10::ArrayRef<c10::IValue> arguments) {
   return checked_device(-1);
 }
 
-}  // namespace
-
-namespace {
-
 // Bounds are run-time numbers, so no meta kernel sees them on a hit.
 void check_bounds(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   if (kernel.from < 0 || kernel.to < 0) return;
@@ -385,8 +361,7 @@ CallState::CallState(OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   }
 }
 
-// ---- results
-// -------------------------------------------------------------------------------------
+// ---- results -----------------------------------------------------------------------------------
 
 namespace {
 
@@ -553,8 +528,7 @@ bool has_mask(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
 
 }  // namespace
 
-// ---- the call
-// ------------------------------------------------------------------------------------
+// ---- the call ----------------------------------------------------------------------------------
 
 void OpKernel::call(torch::jit::Stack* stack) {
   if (python) return run_python(*this, python, stack);
@@ -569,8 +543,7 @@ void OpKernel::call(torch::jit::Stack* stack) {
   CallState state(*this, parameters);
   const Entry* entry = cache.find(state.key);
   if (entry == nullptr) {
-    entry = build_once(cache, state.key,
-                       [&] { return build_operator(*this, parameters, state.device); });
+    entry = build_once(cache, state.key, [&] { return build_operator(*this, parameters); });
   }
   if (entry->python) return run_python(*this, entry->python, stack);
 

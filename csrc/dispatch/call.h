@@ -22,6 +22,8 @@ struct ArgumentSpec {
   Role role = Role::kStatic;
   bool host = false;                // may be a CPU tensor of any shape
   std::vector<double> specialized;  // run-time numbers that are static after all
+
+  bool is_specialized(const c10::IValue& value) const;
 };
 
 // Where the results of a call go, by the overload's schema.
@@ -70,6 +72,18 @@ struct CallState {
   void add_static(const c10::IValue& value);
   void add_range(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments);
 };
+
+// Calls `visit` on the tensor, or on every element of the list of (optional) tensors, in `value`.
+template <class Visit>
+void each_tensor(const c10::IValue& value, Visit&& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    for (const c10::IValue& element : value.toListRef()) {
+      visit(element.isTensor() ? element.toTensor() : at::Tensor());
+    }
+  }
+}
 
 // How a tensor argument takes part in a call.
 enum class TensorKind { kUndefined, kEmpty, kHostScalar, kDevice };

@@ -20,18 +20,13 @@ struct OutputSpec {
   int64_t nbytes = 0;
 };
 
-struct Donation {
-  int32_t argument;  // position among the program's arguments
-  int32_t output;    // index into Entry::outputs that takes over its memory
-};
-
 constexpr int32_t kConstantGroup = -2;
 
 struct Entry {
   std::vector<int64_t> key;
   std::shared_ptr<pjrt::Executable> program;  // null: nothing to run
-  std::vector<int32_t> operands;  // argument i of the program is operands[i] of the call
-  std::vector<Donation> donations;
+  std::vector<int32_t> operands;   // argument i of the program is operands[i] of the call
+  std::vector<int32_t> donations;  // arguments of the program whose memory a result may take over
   std::vector<OutputSpec> outputs;
   std::vector<int64_t> output_bytes;  // of the computed outputs, in order
   std::vector<int32_t> groups;        // per result: -1 for a tensor, n for a list of n, or:

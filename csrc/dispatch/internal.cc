@@ -69,6 +69,8 @@ int64_t product(c10::ArrayRef<int64_t> dims) {
   return n;
 }
 
+}  // namespace
+
 void push_plan(Key& key, const ViewPlan& plan, const at::Tensor& tensor) {
   key.push(static_cast<int64_t>(plan.kind));
   key.push(static_cast<int64_t>(tensor.dim()));
@@ -80,8 +82,6 @@ void push_plan(Key& key, const ViewPlan& plan, const at::Tensor& tensor) {
     key.push(tensor.strides());
   }
 }
-
-}  // namespace
 
 const Entry& internal_entry(const Key& key) {
   Cache& cache = internal_cache();
@@ -172,10 +172,10 @@ void resize_storage(c10::StorageImpl* storage, size_t nbytes) {
   if (nbytes == old_bytes) return;
   TORCH_CHECK(storage->resizable(), "Trying to resize storage that is not resizable");
   Cell* old = cell_of(storage);
-  int device = old != nullptr ? old->device : storage->device().index();
+  int device = old->device;
   c10::DataPtr data = make_cell(nbytes, device);
   auto* fresh = static_cast<Cell*>(data.get_context());
-  pjrt::BufferRef array = old != nullptr ? old->array() : pjrt::BufferRef();
+  pjrt::BufferRef array = old->array();
   if (array && nbytes > 0) {
     auto width = static_cast<int64_t>(c10::elementSize(old->dtype));
     TORCH_CHECK(nbytes % width == 0, "cannot resize a tpu storage of ", old->dtype, " to ", nbytes,

@@ -31,6 +31,9 @@ void resize_storage(c10::StorageImpl* storage, size_t nbytes);
 // `sizes`.
 void resize_tensor(const at::Tensor& tensor, c10::ArrayRef<int64_t> sizes);
 
+// Adds to a key how `tensor` lies in its array, apart from where it starts.
+void push_plan(Key& key, const ViewPlan& plan, const at::Tensor& tensor);
+
 // Internal program kinds, as torch_tpu/dispatch/views.py knows them.
 enum class Internal : int64_t { kZeros, kRetype, kRead, kWrite, kResize };
 

@@ -5,9 +5,7 @@
 
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/DynamicTypes.h>
-#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <condition_variable>
 #include <map>
@@ -16,6 +14,7 @@
 #include "call.h"
 #include "executable_handle.h"
 #include "internal.h"
+#include "python.h"
 
 namespace py = pybind11;
 
@@ -33,21 +32,6 @@ struct Building {
 Building& building() {
   static auto* instance = new Building;
   return *instance;
-}
-
-// Python exceptions travel through C++ as python_error, which autograd threads and the bindings
-// know.
-template <class Body>
-auto with_python(Body&& body) {
-  py::gil_scoped_acquire gil;
-  try {
-    return body();
-  } catch (py::error_already_set& error) {
-    error.restore();
-    python_error wrapped;
-    wrapped.persist();
-    throw wrapped;
-  }
 }
 
 py::object dtype_object(c10::ScalarType dtype) {
@@ -111,26 +95,13 @@ py::object describe_tensors(const c10::IValue& value, One&& one) {
   if (value.isNone()) return py::none();
   if (value.isTensor()) return one(value.toTensor());
   py::list list;
-  if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) list.append(one(tensor));
-  } else {
-    for (const auto& element : value.toOptionalTensorList()) {
-      std::optional<at::Tensor> tensor = element;
-      list.append(one(tensor.has_value() ? *tensor : at::Tensor()));
-    }
-  }
+  each_tensor(value, [&](const at::Tensor& tensor) { list.append(one(tensor)); });
   return list;
 }
 
 py::object describe_number(const ArgumentSpec& spec, const c10::IValue& value) {
   py::object number = torch::jit::toPyObject(value);
-  if (!value.isNone() && !value.isComplexDouble()) {
-    double plain = value.toScalar().toDouble();
-    for (double special : spec.specialized) {
-      if (plain == special) return number;
-    }
-  }
-  if (value.isNone()) return number;
+  if (value.isNone() || spec.is_specialized(value)) return number;
   return py::make_tuple("number", number);
 }
 
@@ -172,14 +143,6 @@ OutputSpec to_output(const py::handle& object) {
   return spec;
 }
 
-std::shared_ptr<void> hold(py::object object) {
-  return {object.release().ptr(), [](void* pointer) {
-            if (!Py_IsInitialized()) return;
-            py::gil_scoped_acquire gil;
-            Py_DECREF(static_cast<PyObject*>(pointer));
-          }};
-}
-
 std::unique_ptr<Entry> to_entry(const py::object& built) {
   auto entry = std::make_unique<Entry>();
   if (PyCallable_Check(built.ptr())) {
@@ -189,10 +152,7 @@ std::unique_ptr<Entry> to_entry(const py::object& built) {
   auto fields = py::reinterpret_borrow<py::tuple>(built);
   if (!fields[0].is_none()) entry->program = fields[0].cast<ExecutableHandle&>().executable;
   entry->operands = fields[1].cast<std::vector<int32_t>>();
-  for (const auto& pair : py::reinterpret_borrow<py::list>(fields[2])) {
-    auto [argument, output] = pair.cast<std::pair<int32_t, int32_t>>();
-    entry->donations.push_back({argument, output});
-  }
+  entry->donations = fields[2].cast<std::vector<int32_t>>();
   for (const auto& output : py::reinterpret_borrow<py::list>(fields[3])) {
     entry->outputs.push_back(to_output(output));
     if (entry->outputs.back().computed) {
@@ -251,8 +211,8 @@ const Entry* build_once(Cache& cache, const Key& key,
   return cache.insert(key, build());
 }
 
-std::unique_ptr<Entry> build_operator(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments,
-                                      int device) {
+std::unique_ptr<Entry> build_operator(const OpKernel& kernel,
+                                      c10::ArrayRef<c10::IValue> arguments) {
   return with_python([&] {
     py::list described;
     for (size_t i = 0; i < arguments.size(); ++i) {
@@ -262,7 +222,7 @@ std::unique_ptr<Entry> build_operator(const OpKernel& kernel, c10::ArrayRef<c10:
     for (int32_t target : kernel.targets) targets.append(target);
     return to_entry(python_function("torch_tpu.dispatch.miss", "build_entry")(
         kernel.name, kernel.functional, variant_name(kernel.variant), described, targets,
-        kernel.new_results, device));
+        kernel.new_results));
   });
 }
 

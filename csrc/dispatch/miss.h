@@ -17,8 +17,7 @@ const Entry* build_once(Cache& cache, const Key& key,
                         const std::function<std::unique_ptr<Entry>()>& build);
 
 // torch_tpu.dispatch.miss.build_entry for an operator call.
-std::unique_ptr<Entry> build_operator(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments,
-                                      int device);
+std::unique_ptr<Entry> build_operator(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments);
 // torch_tpu.dispatch.views.build_internal.
 std::unique_ptr<Entry> build_internal(c10::ArrayRef<int64_t> words);
 

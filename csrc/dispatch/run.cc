@@ -23,8 +23,8 @@ void run_entry(const Entry& entry, Operands& operands, int device,
   c10::SmallVector<int64_t, 4> keep;
   c10::SmallVector<pjrt::Buffer*, 4> donated;
   c10::SmallVector<const Operand*, 4> owners;
-  for (const Donation& donation : entry.donations) {
-    const Operand& operand = operands[entry.operands[donation.argument]];
+  for (int32_t argument : entry.donations) {
+    const Operand& operand = operands[entry.operands[argument]];
     // Without a cell the caller has taken the array itself: the operand is its only owner.
     bool sole = operand.cell != nullptr ? taken.take(operand.cell, operand.array)
                                         : operand.array->referenced_exactly(1);
@@ -32,7 +32,7 @@ void run_entry(const Entry& entry, Operands& operands, int device,
       donated.push_back(operand.array.get());
       if (operand.cell != nullptr) owners.push_back(&operand);
     } else {
-      keep.push_back(donation.argument);
+      keep.push_back(argument);
     }
   }
   results.resize(entry.output_bytes.size());

@@ -15,6 +15,7 @@ from collections import Counter
 import torch
 
 from .. import config, errors
+from ..lowering.registry import overload, split_arguments
 from ..program import decompose
 
 _lock = threading.Lock()
@@ -42,10 +43,8 @@ def without_rule(call):
     name = call.functional or call.name
     if not decompose.available(name):
         return to_cpu(call, "it has no lowering and PyTorch has no decomposition of it")
-    op = miss.overload(name)
-    arguments = miss._functional_arguments(call, op)
     try:
-        expected = miss._returns(op(*arguments[0], **arguments[1]), len(op._schema.returns))
+        expected = miss.functional_results(call, name)
         return miss.lower(
             call, expected, lambda values, rng: decompose.lower(name, values, expected)
         )
@@ -111,23 +110,15 @@ def run(reason: str, name: str, functional: str, arguments: list):
     With a functional overload the core copies the results into in-place and out= arguments;
     without one they are copied here.
     """
-    from . import miss
-
     _count(functional or name, reason)
-    schema = miss.overload(name)._schema
+    schema = overload(name)._schema
     on_cpu = _HostCopies(name)
     device = next(_devices(arguments), torch.device("tpu"))
-    op = miss.overload(functional or name)
-    named = {a.name: v for a, v in zip(schema.arguments, arguments, strict=True)}
-    positional, keyword = [], {}
-    for argument in op._schema.arguments:
-        if argument.name not in named:
-            continue
-        value = on_cpu(named[argument.name])
-        if argument.kwarg_only:
-            keyword[argument.name] = value
-        else:
-            positional.append(value)
+    op = overload(functional or name)
+    pairs = zip(schema.arguments, arguments, strict=True)
+    taken = {a.name for a in op._schema.arguments}
+    named = {a.name: on_cpu(value) for a, value in pairs if a.name in taken}
+    positional, keyword = split_arguments(op, named)
     result = op(*positional, **keyword)
     if not functional:
         _write_back(schema, arguments, on_cpu)

@@ -16,7 +16,7 @@ import torch
 
 from ..lowering import hlo, registry
 from ..lowering.builder import Builder, Value, building
-from ..lowering.registry import Meta
+from ..lowering.registry import Meta, meta_of, overload, split_arguments
 from ..program import module
 from ..program.compile import compile_text
 from . import fallback, views
@@ -32,7 +32,6 @@ class Call:
     arguments: list
     targets: list[int]  # arguments that results are written to
     new_results: int
-    device: int
 
     @property
     def op(self) -> torch._ops.OpOverload:
@@ -50,16 +49,9 @@ class Call:
         return {a.name: v for a, v in pairs}
 
 
-def overload(name: str) -> torch._ops.OpOverload:
-    """The `OpOverload` called ``"aten::add.Tensor"``."""
-    namespace, _, rest = name.partition("::")
-    base, _, variant = rest.partition(".")
-    return getattr(getattr(getattr(torch.ops, namespace), base), variant or "default")
-
-
-def build_entry(name, functional, variant, arguments, targets, new_results, device):
+def build_entry(name, functional, variant, arguments, targets, new_results):
     """The entry of one operator call; see csrc/dispatch/entry.h for what it holds."""
-    call = Call(name, functional, variant, arguments, targets, new_results, device)
+    call = Call(name, functional, variant, arguments, targets, new_results)
     rule = registry.RULES.get(functional or name)
     if rule is None:
         return fallback.without_rule(call)
@@ -85,7 +77,7 @@ def lower(call: Call, expected: list, body):
         results = [o.value for o in computed]
         text, kept = module.finish(builder, results, _among(donate, computed), call.name)
         program = compile_text(text, call.name)
-    donations = [(kept.index(p), outputs.index(o)) for p, o in donate.items() if p in kept]
+    donations = [kept.index(p) for p in donate if p in kept]
     return program, kept, donations, [o and o.fields() for o in outputs], groups, constants
 
 
@@ -147,7 +139,7 @@ def _tensor(builder: Builder, argument, path, whole) -> Value:
         *fields, start_count = plan
         starts = builder.parameter((start_count,), torch.int64)
         value = views.read(array, sizes, strides, views.Plan(*fields), starts)
-    value.contiguous = strides == contiguous_strides(sizes)
+    value.contiguous = strides == views.contiguous_strides(sizes)
     if conj:
         value = hlo.complex(hlo.real(value), hlo.neg(hlo.imag(value)))
     return hlo.neg(value) if neg else value
@@ -192,26 +184,16 @@ def _written(schema_argument) -> bool:
     return schema_argument.alias_info is not None and schema_argument.alias_info.is_write
 
 
-def meta_call(op, arguments: list, skip_out: bool = False):
-    """Call ``op`` on meta tensors made from described arguments."""
-    positional, keyword = [], {}
-    for schema_argument, argument in zip(op._schema.arguments, arguments, strict=False):
-        if skip_out and _written(schema_argument):
-            continue
-        value = _meta_argument(argument, schema_argument)
-        if schema_argument.kwarg_only:
-            keyword[schema_argument.name] = value
-        else:
-            positional.append(value)
-    return op(*positional, **keyword)
+def _meta_arguments(call: Call) -> dict[str, Any]:
+    """All arguments of the call for meta kernels, by name."""
+    pairs = zip(call.schema.arguments, call.arguments, strict=True)
+    return {a.name: _meta_argument(argument, a) for a, argument in pairs}
 
 
-def _to_meta(result):
-    if result is None or isinstance(result, (int, float, bool)):
-        return result
-    if isinstance(result, (list, tuple)):
-        return [_to_meta(r) for r in result]
-    return Meta(tuple(result.shape), result.dtype, tuple(result.stride()))
+def _call_on_meta(call: Call):
+    """The overload of the call on meta tensors."""
+    positional, keyword = split_arguments(call.op, _meta_arguments(call))
+    return call.op(*positional, **keyword)
 
 
 def results_of(call: Call, rule) -> list:
@@ -221,46 +203,36 @@ def results_of(call: Call, rule) -> list:
     """
     if rule.meta is not None:
         named = call.named([_meta_argument(a) for a in call.arguments])
-        return [_to_meta(r) for r in rule.meta(**named)]
+        return [meta_of(r) for r in rule.meta(**named)]
     if call.variant == "inplace":
         check_inplace(call, rule)
         if rule.writes and rule.name == call.name:
-            results = meta_call(call.op, call.arguments) if call.new_results else ()
+            results = _call_on_meta(call) if call.new_results else ()
             return _returns(results, call.new_results)
         if rule.overwrites:
-            return [_to_meta(_meta_argument(call.arguments[0]))]
-    functional = overload(rule.name)
-    positional, keyword = _functional_arguments(call, functional)
-    count = len(functional._schema.returns)
+            return [meta_of(_meta_argument(call.arguments[0]))]
     try:
-        return _returns(functional(*positional, **keyword), count)
+        return functional_results(call, rule.name)
     except NotImplementedError:
         # Some operators have no meta kernel; their rules know their results.
-        return [None] * count
+        return [None] * len(overload(rule.name)._schema.returns)
 
 
-def _functional_arguments(call: Call, functional) -> tuple[list, dict]:
-    named = {}
-    for schema_argument, argument in zip(call.schema.arguments, call.arguments, strict=True):
-        named[schema_argument.name] = _meta_argument(argument, schema_argument)
-    positional, keyword = [], {}
-    for schema_argument in functional._schema.arguments:
-        name = schema_argument.name
-        if name == "device":
-            keyword[name] = torch.device("meta")
-        elif name == "generator":
-            keyword[name] = None
-        elif name == "dtype" and name not in named:
-            keyword[name] = _result_dtype(call)
-        elif name == "generator" and not schema_argument.has_default_value():
-            keyword[name] = None
-        elif name not in named or name in ("pin_memory", "layout"):
-            continue
-        elif schema_argument.kwarg_only:
-            keyword[name] = named[name]
-        else:
-            positional.append(named[name])
-    return positional, keyword
+def functional_results(call: Call, name: str) -> list:
+    """What the functional overload ``name`` gives for the call's arguments, on meta tensors."""
+    op = overload(name)
+    named = _meta_arguments(call)
+    wanted = {a.name for a in op._schema.arguments}
+    if "dtype" in wanted:
+        named.setdefault("dtype", _result_dtype(call))
+    if "device" in wanted:
+        named["device"] = torch.device("meta")
+    if "generator" in wanted:
+        named["generator"] = None
+    for name_only in ("pin_memory", "layout"):
+        named.pop(name_only, None)
+    positional, keyword = split_arguments(op, named)
+    return _returns(op(*positional, **keyword), len(op._schema.returns))
 
 
 def _result_dtype(call: Call):
@@ -274,7 +246,7 @@ def check_inplace(call: Call, rule) -> None:
     if rule.writes or rule.overwrites or isinstance(call.arguments[0], list):
         return
     try:
-        meta_call(call.op, call.arguments)
+        _call_on_meta(call)
     except NotImplementedError:
         # No meta kernel for the in-place form: the functional one is asked next and the result
         # must fit the target.
@@ -285,8 +257,8 @@ def _returns(results, count: int) -> list:
     if count == 0:
         return []
     if count == 1:
-        return [_to_meta(results)]
-    return [_to_meta(r) for r in results]
+        return [meta_of(results)]
+    return [meta_of(r) for r in results]
 
 
 # ---- results: what the program gives -------------------------------------------------------
@@ -311,20 +283,12 @@ class Output:
         return self.dtype, self.sizes, self.strides, self.value.shape, self.computed, nbytes
 
 
-def contiguous_strides(sizes) -> tuple[int, ...]:
-    strides, step = [], 1
-    for size in reversed(sizes):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
-
-
 def _layout(meta: Meta) -> list[int] | None:
     """Permutation from logical to storage order if ``meta`` is dense, else None."""
     order = sorted(range(len(meta.shape)), key=lambda d: (-meta.strides[d], d))
     sizes = [meta.shape[d] for d in order]
     strides = [meta.strides[d] for d in order]
-    dense = contiguous_strides(sizes)
+    dense = views.contiguous_strides(sizes)
     for size, stride, wanted in zip(sizes, strides, dense, strict=True):
         if size > 1 and stride != wanted:
             return None
@@ -335,10 +299,10 @@ def _new(value: Value | None, meta: Meta | None) -> Output | None:
     if value is None:
         return None
     if meta is None:
-        meta = Meta(value.shape, value.dtype, contiguous_strides(value.shape))
+        meta = Meta(value.shape, value.dtype, views.contiguous_strides(value.shape))
     order = _layout(meta) if value.numel else None
     if order is None:
-        strides = meta.strides if not value.numel else contiguous_strides(value.shape)
+        strides = meta.strides if not value.numel else views.contiguous_strides(value.shape)
         return Output(value, value.dtype, value.shape, strides)
     return Output(hlo.transpose(value, order), value.dtype, value.shape, meta.strides)
 
@@ -385,7 +349,7 @@ def _write(call: Call, target, value: Value | None, path) -> Output | None:
     value = hlo.convert(value, dtype)
     if call.variant != "out" and value.shape != target[2]:
         value = hlo.expand(value, target[2])
-    return Output(value, dtype, value.shape, contiguous_strides(value.shape), path)
+    return Output(value, dtype, value.shape, views.contiguous_strides(value.shape), path)
 
 
 def _donations(call: Call, parameters: dict, outputs, computed) -> dict[int, Output]:

@@ -15,7 +15,7 @@ from ..lowering.registry import RULES, Rule
 
 # Rule files whose programs depend on torch.get_float32_matmul_precision().
 _PRECISION_FILES = frozenset(
-    {"matmul", "conv", "attention", "rnn", "linalg", "distance", "resample", "transformer"}
+    "attention conv distance linalg lu matmul qr resample rnn transformer".split()
 )
 
 SERVED: dict[str, str] = {}

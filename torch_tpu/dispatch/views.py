@@ -36,6 +36,15 @@ class Plan:
         return {WHOLE: 0, SLICE: len(self.dims), GATHER: 1}[self.kind]
 
 
+def contiguous_strides(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides in elements, as PyTorch counts them (a size-0 dim counts as 1)."""
+    strides, step = [], 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
 def _starts(plan: Plan, starts: Value) -> list[Value]:
     """0-d start of each dim of a slice plan; dims taken whole start at a constant zero."""
     result = []
@@ -196,20 +205,15 @@ def build_internal(words: Sequence[int]):
     with building(builder):
         result, donate = body(builder, reader)
     text, kept = module.finish(builder, [result], donate, name)
-    contiguous = []
-    step = 1
-    for size in reversed(result.shape):
-        contiguous.insert(0, step)
-        step *= max(size, 1)
     output = (
         result.dtype,
         result.shape,
-        tuple(contiguous),
+        contiguous_strides(result.shape),
         result.shape,
         True,
         result.numel * result.dtype.itemsize,
     )
-    donations = [(kept.index(p), 0) for p in donate]
+    donations = [kept.index(p) for p in donate]
     return compile_text(text, name), kept, donations, [output], [-1], []
 
 

@@ -13,6 +13,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from . import hlo, promote as _promote
 from .builder import Value, current
 
@@ -132,6 +134,35 @@ class Meta:
     shape: tuple[int, ...]
     dtype: Any
     strides: tuple[int, ...]
+
+
+def meta_of(result):
+    """`Meta` of a tensor, of each element of a list of them; other results as they are."""
+    if isinstance(result, (list, tuple)):
+        return [meta_of(r) for r in result]
+    if isinstance(result, torch.Tensor):
+        return Meta(tuple(result.shape), result.dtype, tuple(result.stride()))
+    return result
+
+
+def overload(name: str) -> torch._ops.OpOverload:
+    """The `OpOverload` called ``"aten::add.Tensor"``."""
+    namespace, _, rest = name.partition("::")
+    base, _, variant = rest.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), base), variant or "default")
+
+
+def split_arguments(op: torch._ops.OpOverload, named: Mapping[str, Any]) -> tuple[list, dict]:
+    """Named arguments as the positional and keyword ones of ``op``; extra names are ignored."""
+    positional, keyword = [], {}
+    for argument in op._schema.arguments:
+        if argument.name not in named:
+            continue
+        if argument.kwarg_only:
+            keyword[argument.name] = named[argument.name]
+        else:
+            positional.append(named[argument.name])
+    return positional, keyword
 
 
 def expected() -> list:

@@ -154,24 +154,17 @@ def _numbers(scalars: Value) -> list[Value]:
     return [Value(p.builder, p.name, p.shape, p.dtype, weak=True) for p in parts]
 
 
-@op(
-    "aten::_foreach_addcmul.Tensor",
-    host=("scalars",),
-    meta=_ternary_meta(torch.addcmul),
-)
-def _foreach_addcmul_Tensor(self, tensor1, tensor2, scalars):
-    columns = {"self": self, "tensor1": tensor1, "tensor2": tensor2, "value": _numbers(scalars)}
-    return _each("aten::addcmul", columns)
+def _register_ternary_with_tensor(name: str) -> None:
+    def body(self, tensor1, tensor2, scalars):
+        columns = {"self": self, "tensor1": tensor1, "tensor2": tensor2}
+        return _each(f"aten::{name}", {**columns, "value": _numbers(scalars)})
+
+    meta = _ternary_meta(getattr(torch, name))
+    op(f"aten::_foreach_{name}.Tensor", host=("scalars",), meta=meta)(body)
 
 
-@op(
-    "aten::_foreach_addcdiv.Tensor",
-    host=("scalars",),
-    meta=_ternary_meta(torch.addcdiv),
-)
-def _foreach_addcdiv_Tensor(self, tensor1, tensor2, scalars):
-    columns = {"self": self, "tensor1": tensor1, "tensor2": tensor2, "value": _numbers(scalars)}
-    return _each("aten::addcdiv", columns)
+for _name in ("addcmul", "addcdiv"):
+    _register_ternary_with_tensor(_name)
 
 
 @op("aten::_foreach_norm.Scalar", static=("ord",))

@@ -10,6 +10,7 @@ import torch
 
 from ..lowering import hlo
 from ..lowering.builder import Value
+from ..lowering.registry import overload, split_arguments
 from . import graph
 
 
@@ -26,14 +27,9 @@ def _table() -> dict:
     }
 
 
-def _overload(name: str) -> torch._ops.OpOverload:
-    base, _, variant = name.removeprefix("aten::").partition(".")
-    return getattr(getattr(torch.ops.aten, base), variant or "default")
-
-
 def available(name: str) -> bool:
     """Whether PyTorch has a decomposition of the overload ``name`` (``"aten::lerp.Scalar"``)."""
-    return name.startswith("aten::") and _overload(name) in _table()
+    return name.startswith("aten::") and overload(name) in _table()
 
 
 def lower(name: str, named: dict, expected: list) -> list:
@@ -41,7 +37,7 @@ def lower(name: str, named: dict, expected: list) -> list:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    op = _overload(name)
+    op = overload(name)
     inputs: list[Value] = []
     with FakeTensorMode(allow_non_fake_inputs=True):
 
@@ -61,16 +57,9 @@ def lower(name: str, named: dict, expected: list) -> list:
             full = list(flat)
             for i, value in zip(tensors, values, strict=True):
                 full[i] = value
-            named_arguments = torch.utils._pytree.tree_unflatten(full, rebuild)
-            positional = []
-            keyword = {}
-            for a in op._schema.arguments:
-                if a.name not in named_arguments:
-                    continue
-                if a.kwarg_only:
-                    keyword[a.name] = named_arguments[a.name]
-                else:
-                    positional.append(named_arguments[a.name])
+            positional, keyword = split_arguments(
+                op, torch.utils._pytree.tree_unflatten(full, rebuild)
+            )
             return op(*positional, **keyword)
 
         traced = make_fx(call, decomposition_table=_table())(*(flat[i] for i in tensors))

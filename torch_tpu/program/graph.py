@@ -12,8 +12,6 @@ from collections.abc import Sequence
 import torch
 
 from ..lowering import registry
-from ..lowering.builder import Value
-from ..lowering.registry import Meta
 
 
 def lower_graph(graph: torch.fx.Graph, inputs: Sequence):
@@ -37,10 +35,7 @@ def lower_graph(graph: torch.fx.Graph, inputs: Sequence):
 
 def _call(node: torch.fx.Node, values):
     overload: torch._ops.OpOverload = node.target
-    rule = registry.RULES.get(
-        overload._schema.name
-        + (f".{overload._schema.overload_name}" if overload._schema.overload_name else "")
-    )
+    rule = registry.RULES.get(overload.name())
     if rule is None or rule.procedure or rule.random:
         raise NotImplementedError(f"{overload} has no lowering inside a graph")
     args = torch.fx.node.map_arg(node.args, values.__getitem__)
@@ -51,26 +46,7 @@ def _call(node: torch.fx.Node, values):
             named[argument.name] = args[i]
         else:
             named[argument.name] = kwargs.get(argument.name, argument.default_value)
-    many = isinstance(node.meta["val"], (list, tuple))
-    results = node.meta["val"] if many else [node.meta["val"]]
-    single_list = len(overload._schema.returns) == 1 and many
-    expected = [_meta(results)] if single_list else [_meta(r) for r in results]
-    produced = registry.call(rule, named, expected)
-    return produced[0] if len(overload._schema.returns) == 1 else produced
-
-
-def _meta(value):
-    if isinstance(value, (list, tuple)):
-        return [_meta(v) for v in value]
-    if isinstance(value, torch.Tensor):
-        return Meta(tuple(value.shape), value.dtype, tuple(value.stride()))
-    return value
-
-
-def flatten_values(value) -> list[Value]:
-    """All values in a nested structure, depth first."""
-    if isinstance(value, Value):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [v for element in value for v in flatten_values(element)]
-    return []
+    result = registry.meta_of(node.meta["val"])
+    single = len(overload._schema.returns) == 1
+    produced = registry.call(rule, named, [result] if single else result)
+    return produced[0] if single else produced
