@@ -96,6 +96,8 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) 
   at::Tensor from = source;
   if (from.sizes() != self.sizes()) from = from.expand(self.sizes());  // raises as PyTorch does
   if (self.numel() == 0) return self;
+  // Zero tensors (tangents of forward mode) have no memory to read.
+  if (from._is_zerotensor()) return self.zero_();
   // A target seen through a lazy conjugate or negation gets what makes it read as `source`.
   if (on_tpu(self) && self.is_conj()) {
     at::Tensor plain = self.conj();

@@ -297,7 +297,25 @@ int find_device(c10::ArrayRef<c10::IValue> arguments) {
   return checked_device(-1);
 }
 
-// Bounds are run-time numbers, so no meta kernel sees them on a hit.
+bool within(double number, const std::string& bounds) {
+  if (bounds == "> 0") return number > 0;
+  if (bounds == ">= 0") return number >= 0;
+  if (bounds == "in (0, 1)") return number > 0 && number < 1;
+  if (bounds == "in [0, 1]") return number >= 0 && number <= 1;
+  TORCH_INTERNAL_ASSERT(false, "unknown bounds: ", bounds);
+}
+
+// Run-time numbers are no part of the key, so no meta kernel sees them on a hit.
+void check_numbers(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& bounds = kernel.arguments[i].bounds;
+    if (bounds.empty() || arguments[i].isNone() || arguments[i].isComplexDouble()) continue;
+    double number = arguments[i].toScalar().toDouble();
+    TORCH_CHECK(within(number, bounds), kernel.name, " expects ",
+                kernel.op.schema().arguments()[i].name(), " ", bounds, ", but found ", number);
+  }
+}
+
 void check_bounds(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   if (kernel.from < 0 || kernel.to < 0) return;
   const c10::IValue& from = arguments[kernel.from];
@@ -349,6 +367,7 @@ CallState::CallState(OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   }
   for (size_t i = 0; i < arguments.size(); ++i) add(kernel, kernel.arguments[i], arguments[i]);
   if (kernel.range) add_range(kernel, arguments);
+  if (kernel.bounded) check_numbers(kernel, arguments);
   if (kernel.random) {
     check_bounds(kernel, arguments);
     std::optional<at::Generator> generator;
@@ -384,6 +403,10 @@ void resize_out(const at::Tensor& tensor, const OutputSpec& spec) {
         "resizing it, inplace, to zero elements with t.resize_(0).");
   }
   resize_tensor(tensor, spec.sizes);
+  // A result that is resized gets the strides the operator would have given a new one.
+  if (!spec.strides.empty() && tensor.strides() != c10::ArrayRef<int64_t>(spec.strides)) {
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(spec.sizes, spec.strides);
+  }
 }
 
 // Hands the results of a program out: new tensors first, then the written arguments.

@@ -22,6 +22,7 @@ struct ArgumentSpec {
   Role role = Role::kStatic;
   bool host = false;                // may be a CPU tensor of any shape
   std::vector<double> specialized;  // run-time numbers that are static after all
+  std::string bounds;               // what a run-time number must be, as "> 0" or "in [0, 1]"
 
   bool is_specialized(const c10::IValue& value) const;
 };
@@ -42,6 +43,7 @@ struct OpKernel {
   bool random = false;
   int32_t from = -1;  // of a random operator: the arguments that bound its draws
   int32_t to = -1;
+  bool bounded = false;          // some argument has `bounds`
   bool range = false;            // start, end and step only decide a length, which is in the key
   bool matmul = false;           // the key includes the float32 matmul precision
   std::shared_ptr<void> python;  // a Python callable that runs every call

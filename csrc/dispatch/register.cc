@@ -151,6 +151,11 @@ std::unique_ptr<OpKernel> make_kernel(const c10::OperatorHandle& op, Variant var
     ArgumentSpec spec;
     spec.role = role_of(argument, variant, options);
     spec.host = contains(options.host, argument.name());
+    auto bounds = options.bounds.find(argument.name());
+    if (bounds != options.bounds.end() && spec.role == Role::kNumber) {
+      spec.bounds = bounds->second;
+      kernel->bounded = true;
+    }
     auto special = options.specialized.find(argument.name());
     if (special != options.specialized.end()) spec.specialized = special->second;
     if (options.procedure && spec.role == Role::kNumber) spec.role = Role::kStatic;

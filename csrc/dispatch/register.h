@@ -16,6 +16,7 @@ struct RuleOptions {
   std::map<std::string, std::vector<double>> specialized;
   std::vector<std::string> writes;
   std::vector<std::string> host;
+  std::map<std::string, std::string> bounds;  // run-time argument -> what its value must be
   std::string inplace;  // its in-place overload when the name does not tell
   bool overwrites = false;
   bool random = false;

@@ -8,7 +8,10 @@ entry goes back as a tuple that miss.cc unpacks, or as a callable when the call 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import dis
+import inspect
 import math
 from typing import Any
 
@@ -19,7 +22,7 @@ from ..lowering.builder import Builder, Value, building
 from ..lowering.registry import Meta, meta_of, overload, split_arguments
 from ..program import module
 from ..program.compile import compile_text
-from . import fallback, views
+from . import fallback, reasons, views
 
 
 @dataclasses.dataclass
@@ -55,7 +58,10 @@ def build_entry(name, functional, variant, arguments, targets, new_results):
     rule = registry.RULES.get(functional or name)
     if rule is None:
         return fallback.without_rule(call)
-    expected = results_of(call, rule)
+    if rule.check is not None:
+        run_check(rule.check, call)
+    with _understood(call):
+        expected = results_of(call, rule)
     try:
         return lower(call, expected, lambda values, rng: registry.call(rule, values, expected, rng))
     except NotImplementedError as error:
@@ -68,7 +74,8 @@ def lower(call: Call, expected: list, body):
     with building(builder):
         values, parameters = _symbolic(builder, call)
         rng = builder.parameter((2,), torch.uint64)
-        produced = body(call.named(values), rng)
+        with _understood(call):
+            produced = body(call.named(values), rng)
         outputs, groups, constants = _outputs(call, expected, produced, values)
     computed = [o for o in outputs if o is not None and o.computed]
     donate = _donations(call, parameters, outputs, computed)
@@ -76,9 +83,42 @@ def lower(call: Call, expected: list, body):
     if computed:
         results = [o.value for o in computed]
         text, kept = module.finish(builder, results, _among(donate, computed), call.name)
-        program = compile_text(text, call.name)
+        program = compile_text(text, call.name, lambda: reasons.of_call(call))
     donations = [kept.index(p) for p in donate if p in kept]
     return program, kept, donations, [o and o.fields() for o in outputs], groups, constants
+
+
+@contextlib.contextmanager
+def _understood(call: Call):
+    """Turn a stumble of a rule over arguments that nobody refused into an error a user can read.
+
+    What a rule, or PyTorch, raises on purpose (with ``raise``) is left alone.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if _raised_on_purpose(error):
+            raise
+        raise RuntimeError(
+            f"{call.name} cannot take these arguments: {_shown(call.arguments)} ({error})"
+        ) from error
+
+
+def _raised_on_purpose(error: BaseException) -> bool:
+    last = error.__traceback__
+    while last.tb_next is not None:
+        last = last.tb_next
+    return last.tb_frame.f_code.co_code[last.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+
+
+def _shown(argument) -> str:
+    if isinstance(argument, list):
+        return "[" + ", ".join(_shown(a) for a in argument) + "]"
+    if not _described(argument):
+        return str(argument)
+    if argument[0] == "number":
+        return str(argument[1])
+    return f"{argument[1]}{list(argument[2]) if argument[0] != 'scalar' else '[]'}"
 
 
 def _among(donate, computed) -> dict[int, int]:
@@ -192,8 +232,25 @@ def _meta_arguments(call: Call) -> dict[str, Any]:
 
 def _call_on_meta(call: Call):
     """The overload of the call on meta tensors."""
-    positional, keyword = split_arguments(call.op, _meta_arguments(call))
-    return call.op(*positional, **keyword)
+    return _on_meta(call.op, _meta_arguments(call))
+
+
+def _on_meta(op, named: dict[str, Any]):
+    """``op`` on meta arguments; PyTorch's meta kernels assert where its kernels check."""
+    positional, keyword = split_arguments(op, named)
+    try:
+        return op(*positional, **keyword)
+    except AssertionError as error:
+        raise RuntimeError(str(error)) from error
+
+
+def run_check(check, call: Call) -> None:
+    """Call a rule's own check with the meta arguments its signature names."""
+    named = _meta_arguments(call)
+    names = inspect.signature(check).parameters
+    any_name = any(p.kind is p.VAR_KEYWORD for p in names.values())
+    safe = {n + "_" if n in ("from", "lambda") else n: value for n, value in named.items()}
+    check(**{name: value for name, value in safe.items() if any_name or name in names})
 
 
 def results_of(call: Call, rule) -> list:
@@ -211,8 +268,13 @@ def results_of(call: Call, rule) -> list:
             return _returns(results, call.new_results)
         if rule.overwrites:
             return [meta_of(_meta_argument(call.arguments[0]))]
+    if call.variant == "out":
+        check_variant(call)
     try:
-        return functional_results(call, rule.name)
+        results = functional_results(call, rule.name)
+        if call.variant == "inplace":
+            _check_fits(call, results)
+        return results
     except NotImplementedError:
         # Some operators have no meta kernel; their rules know their results.
         return [None] * len(overload(rule.name)._schema.returns)
@@ -231,8 +293,14 @@ def functional_results(call: Call, name: str) -> list:
         named["generator"] = None
     for name_only in ("pin_memory", "layout"):
         named.pop(name_only, None)
-    positional, keyword = split_arguments(op, named)
-    return _returns(op(*positional, **keyword), len(op._schema.returns))
+    if call.variant == "out" and name in _OUT_DECIDES and named.get("dtype") is None:
+        named["dtype"] = _result_dtype(call)
+    return _returns(_on_meta(op, named), len(op._schema.returns))
+
+
+# Reductions that compute in the dtype of `out` when none is named.
+_OUT_DECIDES = {"aten::cumprod", "aten::cumsum", "aten::nansum", "aten::prod", "aten::prod.dim_int"}
+_OUT_DECIDES |= {"aten::sum", "aten::sum.dim_IntList"}
 
 
 def _result_dtype(call: Call):
@@ -243,13 +311,29 @@ def _result_dtype(call: Call):
 
 def check_inplace(call: Call, rule) -> None:
     """Let PyTorch's meta kernel of the in-place overload raise for results that do not fit."""
-    if rule.writes or rule.overwrites or isinstance(call.arguments[0], list):
+    if not (rule.writes or rule.overwrites or isinstance(call.arguments[0], list)):
+        check_variant(call)
+
+
+def _check_fits(call: Call, results: list) -> None:
+    """In place, operands may broadcast to ``self`` but not ``self`` to them."""
+    target = call.arguments[0]
+    if not _described(target) or not results or not isinstance(results[0], Meta):
         return
+    if results[0].shape != tuple(target[2]):
+        raise RuntimeError(
+            f"{call.name}: output with shape {list(target[2])} doesn't match the broadcast shape "
+            f"{list(results[0].shape)}"
+        )
+
+
+def check_variant(call: Call) -> None:
+    """Let PyTorch's meta kernel of the overload that was called raise for wrong arguments."""
     try:
         _call_on_meta(call)
     except NotImplementedError:
-        # No meta kernel for the in-place form: the functional one is asked next and the result
-        # must fit the target.
+        # No meta kernel for this form: the functional one is asked next and the result must fit
+        # the target.
         return
 
 
@@ -300,11 +384,35 @@ def _new(value: Value | None, meta: Meta | None) -> Output | None:
         return None
     if meta is None:
         meta = Meta(value.shape, value.dtype, views.contiguous_strides(value.shape))
-    order = _layout(meta) if value.numel else None
+    order = _layout(meta) if value.numel else []
     if order is None:
-        strides = meta.strides if not value.numel else views.contiguous_strides(value.shape)
-        return Output(value, value.dtype, value.shape, strides)
+        return _spread(value, meta)
+    if not value.numel:
+        return Output(value, value.dtype, value.shape, meta.strides)
     return Output(hlo.transpose(value, order), value.dtype, value.shape, meta.strides)
+
+
+def _spread(value: Value, meta: Meta) -> Output:
+    """A result with gaps between its elements, as clones that keep strides have them."""
+    extent = 1 + sum((n - 1) * s for n, s in zip(meta.shape, meta.strides, strict=True))
+    if extent > _MOST_SPREAD * value.numel or _overlaps(meta):
+        return Output(value, value.dtype, value.shape, views.contiguous_strides(value.shape))
+    array = hlo.constant(0, value.dtype, (extent,))
+    start = hlo.constant(0, torch.int64, (1,))
+    array = views.write(array, value, meta.strides, views.Plan(views.GATHER), start)
+    return Output(array, value.dtype, meta.shape, meta.strides)
+
+
+_MOST_SPREAD = 16  # times the elements; beyond, memory matters more than strides
+
+
+def _overlaps(meta: Meta) -> bool:
+    reach = 0
+    for stride, size in sorted(zip(meta.strides, meta.shape, strict=True)):
+        if size > 1 and stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
 
 
 def _outputs(call: Call, expected: list, produced: list, values: list):
@@ -323,6 +431,7 @@ def _outputs(call: Call, expected: list, produced: list, values: list):
             groups.append(-1)
             outputs.append(_new(value, meta))
     written = produced[call.new_results :]
+    metas = dict(zip(((t,) for t in call.targets), expected[call.new_results :], strict=False))
     for target, value in zip(call.targets, written, strict=True):
         argument = call.arguments[target]
         many = isinstance(argument, list)
@@ -333,11 +442,11 @@ def _outputs(call: Call, expected: list, produced: list, values: list):
             before = values[target][i] if many else values[target]
             # A rule leaves an argument alone by returning None or the value it was given.
             result = None if result is before else result
-            outputs.append(_write(call, element, result, path))
+            outputs.append(_write(call, element, result, path, metas.get(path)))
     return outputs, groups, constants
 
 
-def _write(call: Call, target, value: Value | None, path) -> Output | None:
+def _write(call: Call, target, value: Value | None, path, meta) -> Output | None:
     if target is None or value is None:
         return None
     dtype = target[1]
@@ -349,7 +458,10 @@ def _write(call: Call, target, value: Value | None, path) -> Output | None:
     value = hlo.convert(value, dtype)
     if call.variant != "out" and value.shape != target[2]:
         value = hlo.expand(value, target[2])
-    return Output(value, dtype, value.shape, views.contiguous_strides(value.shape), path)
+    strides = views.contiguous_strides(value.shape)
+    if call.variant == "out" and isinstance(meta, Meta) and meta.shape == value.shape:
+        strides = meta.strides if _layout(meta) is not None else strides
+    return Output(value, dtype, value.shape, strides, path)
 
 
 def _donations(call: Call, parameters: dict, outputs, computed) -> dict[int, Output]:

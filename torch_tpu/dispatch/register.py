@@ -15,7 +15,7 @@ from ..lowering.registry import RULES, Rule
 
 # Rule files whose programs depend on torch.get_float32_matmul_precision().
 _PRECISION_FILES = frozenset(
-    "attention conv distance linalg lu matmul qr resample rnn transformer".split()
+    "attention conv distance linalg lu matmul matrix_exp qr resample rnn transformer".split()
 )
 
 SERVED: dict[str, str] = {}
@@ -45,6 +45,9 @@ def _named(name: str, arguments: list) -> dict:
 
 def _procedure(rule: Rule, name: str, functional: str, arguments: list):
     """Run a procedure rule on the real arguments of a call."""
+    if rule.check is not None:
+        every = zip(_schema(name).arguments, arguments, strict=True)
+        rule.check(**{argument.name: value for argument, value in every})
     return rule.body(**_named(name, arguments))
 
 
@@ -71,6 +74,7 @@ def register_all() -> None:
                 "specialize": {k: [float(v) for v in vs] for k, vs in rule.specialize.items()},
                 "writes": list(rule.writes),
                 "host": list(rule.host),
+                "bounds": dict(rule.bounds),
                 "inplace": rule.inplace or "",
                 "overwrites": rule.overwrites,
                 "random": rule.random,

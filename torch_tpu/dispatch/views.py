@@ -17,6 +17,7 @@ from ..lowering import hlo
 from ..lowering.builder import Builder, Value, building
 from ..program import module
 from ..program.compile import compile_text
+from . import reasons
 
 WHOLE, SLICE, GATHER = range(3)
 
@@ -214,7 +215,8 @@ def build_internal(words: Sequence[int]):
         result.numel * result.dtype.itemsize,
     )
     donations = [kept.index(p) for p in donate]
-    return compile_text(text, name), kept, donations, [output], [-1], []
+    program = compile_text(text, name, lambda: reasons.of_internal(name, words))
+    return program, kept, donations, [output], [-1], []
 
 
 def _zeros(builder: Builder, words: _Words):

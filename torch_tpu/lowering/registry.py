@@ -45,10 +45,17 @@ class Rule:
       range: ``start``, ``end`` and ``step`` are run-time numbers of which only the number of steps
         decides the result's shape; the core puts that number into the key.
       host: tensor arguments that may live on the CPU with any shape (index tensors).
+      bounds: run-time argument → what its value must be: ``"> 0"``, ``">= 0"``, ``"in (0, 1)"`` or
+        ``"in [0, 1]"``; checked on every call, RuntimeError otherwise.
+      check: function of the named meta arguments (numbers for Scalars) that raises what CPU PyTorch
+        raises where PyTorch's meta kernel does not, or raises another class; called per key. It
+        also gets ``out=`` arguments if its signature names them.
       procedure: the body works on real tensors, not on values.
       masks: a procedure that serves the call when a ``host`` argument is a bool or uint8 mask.
       meta: function of the named meta arguments that returns the list of results, for operators
         whose own meta kernel is missing.
+      host_kernel: the rule runs ATen's CPU kernel inside the program (`host.aten_call`); the CPU
+        plugin only, elsewhere the call falls back to the CPU. For reports.
       graph_only: the operator occurs in traced graphs only (views); eager calls of it never reach
         a program, so no kernel is registered.
     """
@@ -65,9 +72,12 @@ class Rule:
     random: bool = False
     range: bool = False
     host: tuple[str, ...] = ()
+    bounds: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    check: Callable[..., None] | None = None
     procedure: bool = False
     masks: Callable[..., Any] | None = None
     meta: Callable[..., list] | None = None
+    host_kernel: bool = False
     graph_only: bool = False
 
     @property

@@ -19,6 +19,8 @@ from ..lowering.builder import Value
 from ..lowering.registry import expected, op
 
 _FILL = {"overwrites": True, "random": True}
+_SPREAD = {"std": ">= 0"}
+_CHANCE = {"p": "in [0, 1]"}
 _MANTISSA = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 53}
 
 
@@ -106,24 +108,36 @@ def _normal(rng: Value, shape, dtype: torch.dtype, mean, std) -> Value:
     return (noise * _scalar(std, work, shape) + _scalar(mean, work, shape)).to(dtype)
 
 
-@op("aten::normal_functional", inplace="aten::normal_", runtime=("mean", "std"), **_FILL)
+@op(
+    "aten::normal_functional",
+    inplace="aten::normal_",
+    runtime=("mean", "std"),
+    bounds=_SPREAD,
+    **_FILL,
+)
 def normal_functional(self, mean=0.0, std=1.0, rng=None):
     return _normal(rng, self.shape, self.dtype, mean, std)
 
 
-@op("aten::normal.Tensor_float", "aten::normal.Tensor_Tensor", runtime=("std",), random=True)
+@op(
+    "aten::normal.Tensor_float",
+    "aten::normal.Tensor_Tensor",
+    runtime=("std",),
+    bounds=_SPREAD,
+    random=True,
+)
 @op("aten::normal.float_Tensor", runtime=("mean",), random=True)
 def normal_Tensor(mean, std=1.0, rng=None):
     result = expected()[0]
     return _normal(rng, result.shape, result.dtype, mean, std)
 
 
-@op("aten::log_normal", runtime=("mean", "std"), **_FILL)
+@op("aten::log_normal", runtime=("mean", "std"), bounds={"std": "> 0"}, **_FILL)
 def log_normal(self, mean=1.0, std=2.0, rng=None):
     return hlo.exp(_normal(rng, self.shape, real_dtype(self.dtype), mean, std)).to(self.dtype)
 
 
-@op("aten::cauchy", runtime=("median", "sigma"), **_FILL)
+@op("aten::cauchy", runtime=("median", "sigma"), bounds={"sigma": "> 0"}, **_FILL)
 def cauchy(self, median=0.0, sigma=1.0, rng=None):
     work = real_dtype(self.dtype)
     turn = (open_unit(rng, self.shape, work) - 0.5) * math.pi
@@ -138,7 +152,7 @@ def exponential_unit(rng: Value, shape, work: torch.dtype) -> Value:
     return hlo.maximum(hlo.neg(log), hlo.full_like(log, least))
 
 
-@op("aten::exponential", runtime=("lambd",), **_FILL)
+@op("aten::exponential", runtime=("lambd",), bounds={"lambd": "> 0"}, **_FILL)
 def exponential(self, lambd=1.0, rng=None):
     work = real_dtype(self.dtype)
     drawn = exponential_unit(rng, self.shape, work) / _scalar(lambd, work, self.shape)
@@ -148,7 +162,7 @@ def exponential(self, lambd=1.0, rng=None):
 # ---- discrete --------------------------------------------------------------------------------
 
 
-@op("aten::geometric", runtime=("p",), **_FILL)
+@op("aten::geometric", runtime=("p",), bounds={"p": "in (0, 1)"}, **_FILL)
 def geometric(self, p, rng=None):
     work = real_dtype(self.dtype)
     miss = hlo.unary("log_plus_one", hlo.neg(_scalar(p, work, self.shape)))
@@ -209,7 +223,7 @@ def bernoulli(self, rng=None):
     return coin(rng, self, self.shape).to(self.dtype)
 
 
-@op("aten::bernoulli.p", inplace="aten::bernoulli_.float", runtime=("p",), **_FILL)
+@op("aten::bernoulli.p", inplace="aten::bernoulli_.float", runtime=("p",), bounds=_CHANCE, **_FILL)
 def bernoulli_p(self, p=0.5, rng=None):
     return coin(rng, p, self.shape).to(self.dtype)
 

@@ -1,0 +1,71 @@
+"""Command line: ``python -m torch_tpu.conformance`` (see docs/conformance.md)."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import pathlib
+import sys
+
+EXTRA = "pip install 'torch_tpu[test]'"
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """Parsed command line; exits with status 2 on wrong arguments."""
+    from .units import DTYPES
+
+    parser = argparse.ArgumentParser(
+        prog="python -m torch_tpu.conformance",
+        description="Runs PyTorch's own OpInfo, ModuleInfo and OptimizerInfo databases on the "
+        "device against CPU PyTorch. Exit status 1 if a result differs with no exception.",
+    )
+    split = lambda text: [word for word in text.split(",") if word]  # noqa: E731
+    add = parser.add_argument
+    add("--ops", type=split, default=["*"], help="names or shell patterns, separated by commas")
+    add("--kinds", type=split, default=["op", "module", "optimizer"], help="op,module,optimizer")
+    add("--dtypes", type=split, default=list(DTYPES), help=f"default {','.join(DTYPES)}")
+    add("--samples", type=int, default=5, help="samples per operator and dtype (default 5)")
+    add("--mode", choices=["strict"], default="strict", help="eager mode")
+    add("--jobs", type=int, default=os.cpu_count(), help="worker processes")
+    add("--limit", type=float, default=300, help="seconds per operator and dtype")
+    add("--output", type=pathlib.Path, default=pathlib.Path("conformance/run.jsonl"))
+    add("--fresh", action="store_true", help="start anew instead of continuing --output")
+    add("--write", type=pathlib.Path, metavar="DIR", help="write operators.md and .json to DIR")
+    add("--check", type=pathlib.Path, metavar="JSON", help="fail if what passed there fails now")
+    add("--fuzz", type=int, metavar="CALLS", help="random calls with mutated arguments instead")
+    add("--seed", type=int, default=0, help="seed of --fuzz")
+    add("--verbose", action="store_true", help="print every failure")
+    given = parser.parse_args(argv)
+    _validate(parser, given)
+    return given
+
+
+def _validate(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    import torch
+
+    for name in ("samples", "jobs", "limit"):
+        if getattr(given, name) <= 0:
+            parser.error(f"--{name} must be positive")
+    for dtype in given.dtypes:
+        if not isinstance(getattr(torch, dtype, None), torch.dtype):
+            parser.error(f"--dtypes: {dtype!r} is not a dtype of torch")
+    for kind in given.kinds:
+        if kind not in ("op", "module", "optimizer"):
+            parser.error(f"--kinds: {kind!r} is none of op, module, optimizer")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run; returns the exit status."""
+    missing = [m for m in ("expecttest", "rich") if importlib.util.find_spec(m) is None]
+    if missing:
+        print(f"The conformance run needs {' and '.join(missing)}: {EXTRA}", file=sys.stderr)
+        return 2
+    given = arguments(argv)
+    from . import session
+
+    return session.fuzz(given) if given.fuzz else session.conform(given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

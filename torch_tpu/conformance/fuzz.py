@@ -1,0 +1,170 @@
+"""Random calls: samples of random operators with mutated shapes, strides and dtypes.
+
+A call passes when the device returns what the CPU returns or both raise. Raising where the CPU
+does not is counted (``refused``) but is no silent error.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+
+import torch
+
+from . import compare, inputs, units
+from .compare import Difference
+from .inputs import tensors
+from .opinfo import _Call, attempt, own_tolerance
+from .record import Operators, Record, described
+
+_DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+)
+_MOST_ELEMENTS = 1 << 16  # results larger than this come from a mutated size and say nothing
+
+
+def run(seed: int, calls: int, patterns: list[str], skip: list[str]) -> Record:
+    """``calls`` random calls of operators matching ``patterns``; the same for the same seed."""
+    record = Record(f"fuzz/{seed}")
+    draw = random.Random(seed)
+    pool = [u for u in units.every(["op"], patterns, ["float32", "int64", "bool", "complex64"])]
+    pool = [u for u in pool if u.name not in skip]
+    if not pool:
+        return record
+    with record.measured():
+        made = 0
+        while made < calls:
+            unit = draw.choice(pool)
+            info = units.databases()["op"][unit.name]
+            dtype = getattr(torch, unit.dtype)
+            torch.manual_seed(draw.randrange(1 << 30))
+            samples, failure = attempt(lambda i=info, d=dtype: list(i.sample_inputs("cpu", d)))
+            if failure is not None or not samples:
+                made += 1
+                continue
+            for _ in range(min(3, calls - made)):
+                _one(info, dtype, draw.choice(samples), draw, record)
+                made += 1
+    return record
+
+
+def _one(info, dtype: torch.dtype, sample, draw: random.Random, record: Record) -> None:
+    arguments = (sample.input, sample.args, sample.kwargs)
+    mutated, failure = attempt(
+        lambda: inputs.transform(arguments, lambda x: _mutated(x, draw).detach())
+    )
+    if failure is not None:
+        record.passed["not built"] += 1
+        return
+    function = info.op
+    if info.inplace_variant is not None and draw.random() < 0.2:
+        function = info.inplace_variant
+    call = _Call(function, mutated)
+    text = f"{info.name} {inputs.transform(mutated, _shown)}"
+    operators = Operators()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        want, refused = attempt(lambda: call.run("cpu", mode=operators))
+        got, raised = attempt(lambda: call.run(inputs.DEVICE))
+        if refused is None and raised is None:
+            attempt_compare(info, dtype, call, got, want, operators.random, text, record)
+        elif refused is not None and raised is not None:
+            record.passed["both raise"] += 1
+        elif raised is not None:
+            record.add("call", "raises", text, f"{text[:150]}: {described(raised)}")
+        elif _value_dependent(call, refused):
+            record.passed["values not checked"] += 1
+        else:
+            record.add("call", "accepts", text, f"{text[:250]}: CPU {described(refused)}")
+
+
+def attempt_compare(info, dtype, call, got, want, is_random, text, record) -> None:
+    """Compare both sides' results and arguments; the outcome goes into ``record``."""
+    if sum(x.numel() for x in tensors(want[0])) > _MOST_ELEMENTS:
+        record.passed["too large"] += 1
+        return
+    with record.check("equal", text):
+        try:
+            compare.metadata(got, want, "results")
+            if not is_random and not info.name.startswith(("empty", "new_empty")):
+                override = own_tolerance(info, dtype)
+                compare.Values(override, _exact(call))(got, want, "results")
+        except Difference as difference:
+            raise Difference(difference.kind, f"{text[:300]}: {difference.message}") from None
+
+
+def _exact(call: _Call):
+    from .opinfo import _WIDE
+
+    return lambda: attempt(lambda: call.run("cpu", dtypes=_WIDE))[0]
+
+
+def _value_dependent(call: _Call, failure: BaseException) -> bool:
+    if (
+        isinstance(failure, IndexError)
+        or "index" in str(failure)
+        or "out of bounds" in str(failure)
+    ):
+        return True
+    others = (torch.zeros_like, torch.ones_like)
+    for other in others:
+        arguments = inputs.transform(call.arguments, other)
+        if attempt(lambda a=arguments: _Call(call.function, a).run("cpu"))[1] is None:
+            return True
+    return False
+
+
+def _shown(x: torch.Tensor) -> str:
+    name = str(x.dtype).removeprefix("torch.")
+    return f"{name}{list(x.shape)}" + ("" if x.is_contiguous() else f"s{list(x.stride())}")
+
+
+def _mutated(x: torch.Tensor, draw: random.Random) -> torch.Tensor:
+    """``x`` with, now and then, another shape, memory layout or dtype."""
+    if x.layout is not torch.strided:
+        return x
+    for mutation in (_shape, _layout, _dtype):
+        if draw.random() < 0.3:
+            x = mutation(x, draw)
+    return x
+
+
+def _shape(x: torch.Tensor, draw: random.Random) -> torch.Tensor:
+    choice = draw.randrange(6)
+    if choice == 0 and x.ndim:
+        dim = draw.randrange(x.ndim)
+        return x.narrow(dim, 0, draw.randint(0, x.shape[dim]))
+    if choice == 1:
+        return x.unsqueeze(draw.randint(0, x.ndim))
+    if choice == 2 and x.ndim:
+        return x.select(draw.randrange(x.ndim), 0) if x.numel() else x
+    if choice == 3 and x.ndim:
+        dim = draw.randrange(x.ndim)
+        return torch.cat([x, x], dim)
+    if choice == 4 and x.numel():
+        return x.reshape(-1)[0]
+    return x.reshape(-1)
+
+
+def _layout(x: torch.Tensor, draw: random.Random) -> torch.Tensor:
+    choice = draw.randrange(4)
+    if choice == 0 and x.ndim > 1:
+        return x.transpose(0, -1)
+    if choice == 1 and x.ndim and x.shape[0]:
+        return x[:1].expand(x.shape)
+    if choice == 2 and x.ndim:
+        return torch.cat([x, x], -1)[..., :: 2 if x.shape[-1] else 1]
+    return inputs.noncontiguous(x)
+
+
+def _dtype(x: torch.Tensor, draw: random.Random) -> torch.Tensor:
+    return x.to(draw.choice(_DTYPES))

@@ -1,0 +1,357 @@
+"""One OpInfo with one dtype, checked against CPU PyTorch.
+
+Each sample is run as it is, on non-contiguous inputs, backward, in place and into ``out=``; the
+first one also expanded, empty and 0-dim; then the inputs that must raise. Both sides always get
+equal copies of the same inputs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import compare, inputs
+from .compare import Difference
+from .inputs import Copies, tensors
+from .record import Operators, Record, described
+
+_MOST_SAMPLES = 400  # looked at per operator when choosing
+_WIDE = {torch.complex64: torch.complex128}
+_WIDE |= dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64)
+# Matrices of equal rows are singular: what these operators make of them is rounding noise.
+_FACTORS = ("linalg.", "cholesky", "geqrf", "inverse", "logdet", "lu", "pinverse", "qr", "svd")
+_UNINITIALISED = ("empty", "new_empty")  # OpInfos whose results have no values yet
+
+
+def run(info, dtype: torch.dtype, samples: int, record: Record) -> None:
+    """All checks of one OpInfo with one dtype; findings go into ``record``."""
+    unit = _Unit(info, dtype, record)
+    chosen = unit.samples(samples)
+    if not chosen:
+        record.note = "its OpInfo has no samples for this dtype"
+        return
+    for position, sample in enumerate(chosen):
+        unit.sample(sample, first=position == 0)
+    unit.errors()
+
+
+def seeded(*words: str) -> None:
+    """Seed every generator from words, so that a unit is the same whenever it runs."""
+    torch.manual_seed(zlib.crc32("/".join(words).encode()))
+
+
+class _Call:
+    """One call with its arguments on the CPU; copies run elsewhere."""
+
+    def __init__(self, function: Callable, arguments: tuple, out: Any = None):
+        self.function = function
+        self.arguments = arguments  # (input, args, kwargs)
+        self.out = out
+        # The one operator whose indices PyTorch wants on the CPU whatever the device.
+        self.on_host = getattr(function, "__name__", "") == "tensor_split"
+
+    def run(self, device: str, dtypes=None, mode=None):
+        """(result, arguments after the call) on copies of the arguments on ``device``."""
+        copies = Copies(device, dtypes)
+        x, args, kwargs = copies(self.arguments)
+        if self.on_host and args:
+            args = (Copies("cpu")(self.arguments[1])[0], *args[1:])
+        if dtypes:
+            args, kwargs = _widened((args, kwargs), dtypes)
+        if device != "cpu":
+            kwargs = _on_device(kwargs)
+        if self.out is not None:
+            kwargs = {**kwargs, "out": copies(self.out)}
+        given = (x, args, kwargs)
+        torch.manual_seed(0)
+        if mode is None:
+            result = self.function(x, *args, **kwargs)
+        else:
+            with mode:
+                result = self.function(x, *args, **kwargs)
+        return result, given
+
+
+def _on_device(kwargs: dict) -> dict:
+    return {k: _device(v) if k == "device" else v for k, v in kwargs.items()}
+
+
+def _device(value):
+    plain = value is not None and torch.device(value).type == "cpu"
+    return torch.device(inputs.DEVICE) if plain else value
+
+
+def _widened(tree, dtypes):
+    if isinstance(tree, torch.dtype):
+        return dtypes.get(tree, tree)
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_widened(t, dtypes) for t in tree)
+    if isinstance(tree, dict):
+        return {k: _widened(t, dtypes) for k, t in tree.items()}
+    return tree
+
+
+def attempt(call: Callable):
+    """(result, None) or (None, exception)."""
+    try:
+        return call(), None
+    except Exception as error:  # noqa: BLE001 (compared with the other side's)
+        return None, error
+
+
+class _Unit:
+    def __init__(self, info, dtype: torch.dtype, record: Record):
+        self.info = info
+        self.dtype = dtype
+        self.record = record
+        self.name = info.name + (f".{info.variant_test_name}" if info.variant_test_name else "")
+        self.override = own_tolerance(info, dtype)
+        self.has_values = not info.name.startswith(_UNINITIALISED)
+        self.differentiable = info.supports_autograd and dtype in info.supported_backward_dtypes(
+            "cpu"
+        )
+
+    def samples(self, count: int) -> list:
+        """``count`` samples spread over those of the OpInfo."""
+        seeded(self.name, str(self.dtype))
+        every = self.info.sample_inputs("cpu", self.dtype, requires_grad=self.differentiable)
+        every = list(itertools.islice(every, _MOST_SAMPLES))
+        return inputs.spread(every, count)
+
+    def sample(self, sample, first: bool) -> None:
+        info, record = self.info, self.record
+        text = sample.summary()
+        arguments = (sample.input, sample.args, sample.kwargs)
+        call = _Call(info.op, arguments)
+        operators = Operators()
+        _, failure = attempt(lambda: call.run("cpu", mode=operators))
+        if failure is not None:
+            self.raising("forward", call, text)
+            return
+        self.random = operators.random
+        record.random |= operators.random
+        self._meet(call)
+        self.forward("forward", call, text)
+        with torch.no_grad():
+            self._varied(sample, text, first)
+            self._inplace(sample, text)
+            if info.supports_out:
+                self._out(call, text, first)
+        if self.differentiable:
+            self.backward(call, sample, text)
+
+    def _varied(self, sample, text: str, first: bool) -> None:
+        """The sample with other memory layouts and shapes of its inputs."""
+        given = (sample.input, sample.args, sample.kwargs)
+        if any(x.layout is not torch.strided for x in tensors(given)):
+            return
+        scattered = inputs.transform(given, inputs.noncontiguous)
+        self.forward("noncontiguous", _Call(self.info.op, scattered), text)
+        if not first:
+            return
+        changes = [inputs.emptied, inputs.zero_dim]
+        if not self.name.startswith(_FACTORS):
+            changes.append(inputs.expanded)
+        for change in changes:
+            arguments = (inputs.transform(sample.input, change), sample.args, sample.kwargs)
+            self.forward(change.__name__, _Call(self.info.op, arguments), text)
+
+    def _meet(self, call: _Call) -> None:
+        """Note which overloads reach the backend, forward and backward."""
+        operators = Operators()
+
+        def both():
+            result, _ = call.run(inputs.DEVICE, mode=operators)
+            outputs = [r for r in tensors(result) if r.requires_grad and r.grad_fn is not None]
+            if self.differentiable and outputs:
+                with operators:
+                    torch.autograd.backward(outputs, [torch.ones_like(o) for o in outputs])
+
+        attempt(both)  # what it raises, the checks find again
+        self.record.operators = sorted(set(self.record.operators) | operators.names)
+
+    # ---- the checks --------------------------------------------------------------------------
+
+    def forward(self, check: str, call: _Call, text: str) -> None:
+        """Results, mutated arguments and aliases of one call."""
+        wanted, failure = attempt(lambda: call.run("cpu"))
+        if failure is not None:
+            self.raising(check, call, text, failure)
+            return
+        with self.record.check(check, text):
+            self._compare(call, call.run(inputs.DEVICE), wanted)
+
+    def _compare(self, call: _Call, got, want) -> None:
+        (result, given), (wanted, before) = got, want
+        compare.metadata(result, wanted, "result")
+        if compare.aliases(result, given) != compare.aliases(wanted, before):
+            message = f"{compare.aliases(result, given)}, CPU {compare.aliases(wanted, before)}"
+            raise Difference("alias", f"results share storage with the arguments: {message}")
+        compare.metadata(list(tensors(given)), list(tensors(before)), "argument")
+        if self.random or not self.has_values:
+            return
+        values = compare.Values(self.override, self._exact(call))
+        values(result, wanted, "result")
+        values = compare.Values(self.override)
+        if call.out is None:
+            values(list(tensors(given)), list(tensors(before)), "argument after the call")
+
+    def _exact(self, call: _Call):
+        if self.dtype not in _WIDE:
+            return None
+
+        def exact():
+            wide = _Call(call.function, call.arguments)
+            result, failure = attempt(lambda: wide.run("cpu", dtypes=_WIDE)[0])
+            return None if failure is not None else result
+
+        return exact
+
+    def raising(self, check: str, call: _Call, text: str, failure=None) -> None:
+        """A call that raises on the CPU raises on the device; declared errors the same class."""
+        if failure is None:
+            _, failure = attempt(lambda: call.run("cpu"))
+        with self.record.check(check, text):
+            result, raised = attempt(lambda: call.run(inputs.DEVICE))
+            if raised is None:
+                depends = self._depends_on_values(call, failure)
+                kind = "unchecked value" if depends else "accepts"
+                raise Difference(kind, f"no error; CPU {described(failure)}")
+            # Variations are wrong inputs by accident: there it is enough that both sides complain.
+            if check in ("forward", "errors") and not compare.same_exception(raised, failure):
+                message = f"{described(raised)}, CPU {described(failure)}"
+                raise Difference("error class", message)
+
+    def _depends_on_values(self, call: _Call, failure: BaseException) -> bool:
+        """Whether one must look at the data to refuse the call: PyTorch's meta kernels accept it,
+        and so does the CPU with other values (or it names an index)."""
+        if attempt(lambda: call.run("meta"))[1] is not None:
+            return False
+        others = (torch.zeros_like, torch.ones_like)
+        harmless = (inputs.transform(call.arguments, other) for other in others)
+        calls = (_Call(call.function, arguments, call.out) for arguments in harmless)
+        if any(attempt(lambda c=c: c.run("cpu"))[1] is None for c in calls):
+            return True
+        empty = any(x.numel() == 0 for x in tensors(call.arguments))
+        return isinstance(failure, IndexError) and not empty
+
+    def _inplace(self, sample, text: str) -> None:
+        function = self.info.inplace_variant
+        if function is None or not isinstance(sample.input, torch.Tensor):
+            return
+        x = sample.input.detach()
+        targets = [x.clone()]
+        if x.ndim > 1 and x.layout is torch.strided:
+            targets.append(_transposed_copy(x))
+        for target in targets:
+            call = _Call(function, (target, sample.args, sample.kwargs))
+            refused = sample.broadcasts_input and attempt(lambda c=call: c.run(inputs.DEVICE))[1]
+            if isinstance(refused, RuntimeError):
+                # PyTorch's own tests want these to raise; its CPU resizes one (issue 55907).
+                self.record.passed["inplace"] += 1
+            else:
+                self.forward("inplace", call, text)
+
+    def _out(self, call: _Call, text: str, first: bool) -> None:
+        arguments = inputs.transform(call.arguments, torch.Tensor.detach)
+        wanted, failure = attempt(lambda: _Call(call.function, arguments).run("cpu")[0])
+        results = list(tensors(wanted))
+        if failure is not None or not results or results[0].layout is not torch.strided:
+            return
+        outs = [inputs.transform(wanted, lambda t: torch.empty_like(t).zero_())]
+        if first:
+            outs.append(inputs.transform(wanted, lambda t: _transposed_copy(t).zero_()))
+            outs.append(inputs.transform(wanted, lambda t: t.new_empty((0,))))
+            if all(t.is_floating_point() or t.is_complex() for t in tensors(wanted)):
+                # Integers cannot hold such results. (What else `out` may hold differs by operator.)
+                outs.append(
+                    inputs.transform(wanted, lambda t: torch.zeros_like(t, dtype=torch.int64))
+                )
+        for out in outs:
+            out = tuple(out) if isinstance(out, (list, tuple)) else out
+            self.forward("out", _Call(call.function, arguments, out), text)
+
+    def backward(self, call: _Call, sample, text: str) -> None:
+        """Gradients of all results for every input that requires one."""
+
+        def gradients(device: str, dtypes=None):
+            result, given = call.run(device, dtypes)
+            result = sample.output_process_fn_grad(result)
+            outputs = [r for r in tensors(result) if r.requires_grad]
+            wanted = [x for x in tensors(given) if x.requires_grad and x.is_leaf]
+            if not outputs or not wanted:
+                return []
+            seeds = [cotangent(o, i) for i, o in enumerate(outputs)]
+            return list(torch.autograd.grad(outputs, wanted, seeds, allow_unused=True))
+
+        want, failure = attempt(lambda: gradients("cpu"))
+        if failure is not None or not want:
+            return
+        with self.record.check("backward", text):
+            got = gradients(inputs.DEVICE)
+            compare.metadata(got, want, "gradient", strides=False)
+            if not self.random and self.has_values:
+                exact = None
+                if self.dtype in _WIDE:
+
+                    def exact():
+                        return attempt(lambda: gradients("cpu", _WIDE))[0]
+
+                compare.Values(self.override, exact)(got, want, "gradient")
+
+    def errors(self) -> None:
+        """Inputs that the OpInfo says must raise."""
+        if self.info.error_inputs_func is None or self.dtype is not torch.float32:
+            return
+        seeded(self.name, "errors")
+        self.random = False
+        every, failure = attempt(lambda: list(self.info.error_inputs("cpu")))
+        for error in () if failure is not None else every:
+            sample = error.sample_input
+            call = _Call(self.info.op, (sample.input, sample.args, sample.kwargs))
+            _, raised = attempt(lambda call=call: call.run("cpu"))
+            if raised is not None:
+                self.raising("errors", call, sample.summary(), raised)
+
+
+def _transposed_copy(x: torch.Tensor) -> torch.Tensor:
+    """``x`` with its dimensions stored in reverse order, as a part of a larger storage."""
+    if x.layout is not torch.strided:
+        return x.clone()
+    larger = torch.zeros([n + 1 for n in reversed(x.shape)], dtype=x.dtype)
+    view = larger.permute(list(reversed(range(x.ndim))))[tuple(slice(1, None) for _ in x.shape)]
+    return view.copy_(x)
+
+
+def cotangent(output: torch.Tensor, position: int) -> torch.Tensor:
+    """The same reproducible gradient on every device and in every dtype."""
+    generator = torch.Generator().manual_seed(position)
+    shape = (*output.shape, 2) if output.is_complex() else output.shape
+    values = torch.rand(shape, generator=generator) + 0.5
+    values = values.to(torch.bfloat16).float()  # exact in every dtype
+    values = torch.view_as_complex(values) if output.is_complex() else values
+    return values.to(device=output.device, dtype=output.dtype)
+
+
+def own_tolerance(info, dtype: torch.dtype) -> tuple[float, float] | None:
+    """(rtol, atol) that the OpInfo itself allows for ``dtype`` when devices are compared."""
+    from torch.testing._internal.common_device_type import toleranceOverride
+
+    tests = (None, "test_compare_cpu", "test_noncontiguous_samples")
+    tests += ("test_variant_consistency_eager",)
+    best = None
+    for entry in info.decorators:
+        if getattr(entry, "test_name", "") not in tests:
+            continue
+        if entry.device_type not in (None, "cpu", "cuda"):
+            continue
+        for decorator in entry.decorators:
+            allowed = isinstance(decorator, toleranceOverride) and decorator.d.get(dtype)
+            if allowed:
+                rtol, atol = allowed.rtol, allowed.atol
+                best = (rtol, atol) if best is None else (max(best[0], rtol), max(best[1], atol))
+    return best

@@ -1,0 +1,185 @@
+"""Counts and tables of a run: the summary, `operators.md`, `operators.json`, regressions."""
+
+from __future__ import annotations
+
+import collections
+import json
+import pathlib
+
+from . import overloads
+from .compare import SILENT
+from .reasons import reason
+
+
+def passes(record: dict) -> bool:
+    """Whether every check of a unit passed (and there was one)."""
+    return not _failed(record) and bool(record["passed"])
+
+
+def _failed(record: dict) -> int:
+    """Failures that count. Refusing a call only because of the values in it needs a look at them;
+    Strict mode does not look, and docs/architecture.md says so."""
+    return sum(record["failed"].values()) - record["kinds"].get("unchecked value", 0)
+
+
+def ran(record: dict) -> bool:
+    """Whether there was anything to check."""
+    return bool(record["passed"] or record["failed"])
+
+
+def summary(records: list[dict]) -> dict[str, collections.Counter]:
+    """Counts per kind and dtype: units, passed, native, silent, refused, gradients.
+
+    ``native`` counts units that pass with no CPU fallback.
+    """
+    rows: dict[str, collections.Counter] = {}
+    for record in filter(ran, records):
+        kind, dtype = record["unit"].split("/", 1)[0], record["unit"].rsplit("/", 1)[1]
+        row = rows.setdefault(f"{kind} {dtype}", collections.Counter())
+        row["units"] += 1
+        row["passed"] += passes(record)
+        row["native"] += passes(record) and not record["fallbacks"]
+        row["silent"] += any(record["kinds"].get(k) for k in SILENT)
+        row["refused"] += bool(record["kinds"].get("raises") or record["kinds"].get("error class"))
+        if record["passed"].get("backward") or record["failed"].get("backward"):
+            row["gradients"] += 1
+            row["gradients_passed"] += not record["failed"].get("backward")
+    return rows
+
+
+# ---- tables --------------------------------------------------------------------------------
+
+
+def state(record: dict) -> str:
+    """One word for a unit: how it runs if it passes, else ``fails``."""
+    if not ran(record):
+        return "no samples"
+    if not passes(record):
+        return "fails"
+    if record["fallbacks"]:
+        return overloads.FALLBACK
+    paths = {overloads.served(name).path for name in record["operators"]}
+    for path in (overloads.HOST, overloads.DECOMPOSITION):
+        if path in paths:
+            return path
+    return overloads.NATIVE
+
+
+def tables(records: list[dict], settings: dict) -> dict:
+    """Everything `operators.md` says, as plain data."""
+    fallbacks = collections.Counter()
+    for record in records:
+        fallbacks.update(record["fallbacks"].keys())
+    rows = {}
+    met = {name for record in records for name in record["operators"]}
+    for name in sorted(set(overloads.listed()) | set(fallbacks)):
+        served = overloads.served(name)
+        rows[name] = {
+            "path": served.path,
+            "by": served.by,
+            "core": served.core,
+            "core decomposition": served.decomposable,
+            "units on the CPU": fallbacks.get(name, 0),
+        }
+    units = {record["unit"]: state(record) for record in records}
+    failing = [record for record in records if ran(record) and not passes(record)]
+    return {
+        "settings": settings,
+        "summary": {name: dict(row) for name, row in summary(records).items()},
+        "overloads": rows,
+        "overloads met": len(met),
+        "units": units,
+        "reasons": {record["unit"]: list(reason(record)) for record in failing},
+    }
+
+
+def write(folder: pathlib.Path, records: list[dict], settings: dict) -> None:
+    """Write ``operators.md`` and ``operators.json`` of a run to ``folder``."""
+    data = tables(records, settings)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "operators.json").write_text(json.dumps(data, indent=0, sort_keys=True) + "\n")
+    (folder / "operators.md").write_text(_markdown(data))
+
+
+_HEAD = """# Operators
+
+Written by `python -m torch_tpu.conformance --write docs`; do not edit. The same as data:
+`operators.json`. What is checked, and how: [conformance.md](conformance.md).
+
+Settings of the run: {settings}.
+"""
+
+
+def _markdown(data: dict) -> str:
+    parts = [_HEAD.format(settings=", ".join(f"{k} {v}" for k, v in data["settings"].items()))]
+    parts.append("## Summary\n\n" + _summary_table(data["summary"]))
+    parts.append(_overload_section(data["overloads"]))
+    parts.append(_unit_section(data["units"]))
+    parts.append(_reason_section(data["reasons"]))
+    return "\n".join(parts)
+
+
+def _row(*cells) -> str:
+    return "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |\n"
+
+
+def _head(*names: str) -> str:
+    return _row(*names) + _row(*("---" for _ in names))
+
+
+def _summary_table(rows: dict) -> str:
+    text = _head("", "units", "pass", "of these without fallback", "silent mismatches", "gradients")
+    for name, row in rows.items():
+        row = collections.Counter(row)
+        share = f"{row['passed']} ({100 * row['passed'] / row['units']:.1f} %)"
+        native = f"{row['native']} ({100 * row['native'] / max(row['passed'], 1):.1f} %)"
+        gradients = f"{row['gradients_passed']} of {row['gradients']}" if row["gradients"] else ""
+        text += _row(name, row["units"], share, native, row["silent"], gradients)
+    return text
+
+
+def _overload_section(rows: dict) -> str:
+    count = collections.Counter(row["path"] for row in rows.values())
+    words = ", ".join(f"{n} {path}" for path, n in count.most_common())
+    text = f"## ATen overloads that reach a backend\n\n{len(rows)}: {words}.\n\n"
+    text += _head("overload", "served by", "rule", "core ATen")
+    for name, row in rows.items():
+        core = "core" if row["core"] else "decomposable" if row["core decomposition"] else ""
+        by = "" if row["by"] == name else f"`{row['by'].removeprefix('aten::')}`"
+        text += _row(f"`{name.removeprefix('aten::')}`", row["path"], by, core)
+    return text
+
+
+def _unit_section(units: dict) -> str:
+    text = ""
+    for kind, title in (("op", "OpInfo"), ("module", "Module"), ("optimizer", "Optimiser")):
+        found: dict[str, dict[str, str]] = {}
+        for unit, word in units.items():
+            this, rest = unit.split("/", 1)
+            if this == kind:
+                name, dtype = rest.rsplit("/", 1)
+                found.setdefault(name, {})[dtype] = word
+        if not found:
+            continue
+        dtypes = sorted({dtype for row in found.values() for dtype in row})
+        text += f"\n## {title} by dtype\n\n" + _head(title, *dtypes)
+        for name, row in sorted(found.items()):
+            text += _row(f"`{name}`", *(row.get(dtype, "") for dtype in dtypes))
+    return text
+
+
+def _reason_section(reasons: dict) -> str:
+    text = "\n## What does not pass, and why\n\n"
+    if not reasons:
+        return text + "Everything passes.\n"
+    text += _head("unit", "reason", "")
+    for unit, (word, line) in sorted(reasons.items(), key=lambda item: (item[1][0], item[0])):
+        text += _row(f"`{unit}`", word, " ".join(line.split())[:300])
+    return text
+
+
+def regressions(baseline: pathlib.Path, records: list[dict]) -> list[str]:
+    """Units that pass in the ``operators.json`` at ``baseline`` and do not in ``records``."""
+    before = json.loads(baseline.read_text())["units"]
+    failed = (r for r in records if ran(r) and not passes(r))
+    return [r["unit"] for r in failed if before.get(r["unit"]) not in (None, "fails", "no samples")]

@@ -1,0 +1,53 @@
+"""The process that runs units: reads one job a line from stdin, answers with one record a line.
+
+A job is JSON ``{"unit": ..., "samples": ...}`` or ``{"fuzz": seed, ...}``. Answers go to the file
+descriptor that was stdout at the start; whatever operators print goes to stderr.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import warnings
+
+import torch
+
+from .. import _core
+from . import units
+
+_MOST_ENTRIES = 3000  # compiled programs kept; each costs memory
+
+
+def _answer_stream():
+    stream = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return stream
+
+
+def _run(job: dict) -> dict:
+    if "fuzz" in job:
+        from . import fuzz
+
+        return fuzz.run(job["fuzz"], job["calls"], job["ops"], job["skip"]).fields()
+    return units.run(units.Unit.parse(job["unit"]), job["samples"]).fields()
+
+
+def main() -> None:
+    """Answer jobs until stdin ends."""
+    answers = _answer_stream()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    units.databases()
+    answers.write("ready\n")
+    for line in sys.stdin:
+        record = _run(json.loads(line))
+        if torch.tpu.cache_stats()["entries"] > _MOST_ENTRIES:
+            _core.clear_caches()
+            gc.collect()
+        answers.write(json.dumps(record) + "\n")
+
+
+if __name__ == "__main__":
+    main()
