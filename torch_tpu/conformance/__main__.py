@@ -33,6 +33,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add("--fresh", action="store_true", help="start anew instead of continuing --output")
     add("--write", type=pathlib.Path, metavar="DIR", help="write operators.md and .json to DIR")
     add("--check", type=pathlib.Path, metavar="JSON", help="fail if what passed there fails now")
+    add("--numerics", type=pathlib.Path, metavar="FILE", help="measure errors, write FILE instead")
     add("--fuzz", type=int, metavar="CALLS", help="random calls with mutated arguments instead")
     add("--seed", type=int, default=0, help="seed of --fuzz")
     add("--verbose", action="store_true", help="print every failure")
@@ -64,7 +65,9 @@ def main(argv: list[str] | None = None) -> int:
     given = arguments(argv)
     from . import session
 
-    return session.fuzz(given) if given.fuzz else session.conform(given)
+    if given.fuzz:
+        return session.fuzz(given)
+    return session.numerics(given) if given.numerics else session.conform(given)
 
 
 if __name__ == "__main__":

@@ -34,11 +34,12 @@ class Journal:
             raise ValueError(
                 f"{path} is of a run with {found}, not {settings}; give another --output or --fresh"
             )
+        if not path.read_text().endswith("\n"):
+            # A run that was killed while writing: what was being written is run again.
+            lines = lines[:-1]
+            path.write_text("".join(line + "\n" for line in lines))
         for line in lines[1:]:
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError:
-                continue  # the last line of a run that was killed while writing
+            record = json.loads(line)
             self.records[record["unit"]] = record
 
     def _write(self, fields: dict) -> None:

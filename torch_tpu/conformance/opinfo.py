@@ -30,13 +30,27 @@ _UNINITIALISED = ("empty", "new_empty")  # OpInfos whose results have no values 
 def run(info, dtype: torch.dtype, samples: int, record: Record) -> None:
     """All checks of one OpInfo with one dtype; findings go into ``record``."""
     unit = _Unit(info, dtype, record)
-    chosen = unit.samples(samples)
+    chosen = chosen_samples(info, dtype, samples)
     if not chosen:
         record.note = "its OpInfo has no samples for this dtype"
         return
     for position, sample in enumerate(chosen):
         unit.sample(sample, first=position == 0)
     unit.errors()
+
+
+def _differentiable(info, dtype: torch.dtype) -> bool:
+    return info.supports_autograd and dtype in info.supported_backward_dtypes("cpu")
+
+
+def chosen_samples(info, dtype: torch.dtype, count: int) -> list:
+    """``count`` samples spread over those of the OpInfo, the first among them."""
+    seeded(info.name, info.variant_test_name, str(dtype))
+    every = info.sample_inputs("cpu", dtype, requires_grad=_differentiable(info, dtype))
+    every = list(itertools.islice(every, _MOST_SAMPLES))
+    if len(every) <= count:
+        return every
+    return [every[i * (len(every) - 1) // max(count - 1, 1)] for i in range(count)]
 
 
 def seeded(*words: str) -> None:
@@ -111,16 +125,7 @@ class _Unit:
         self.name = info.name + (f".{info.variant_test_name}" if info.variant_test_name else "")
         self.override = own_tolerance(info, dtype)
         self.has_values = not info.name.startswith(_UNINITIALISED)
-        self.differentiable = info.supports_autograd and dtype in info.supported_backward_dtypes(
-            "cpu"
-        )
-
-    def samples(self, count: int) -> list:
-        """``count`` samples spread over those of the OpInfo."""
-        seeded(self.name, str(self.dtype))
-        every = self.info.sample_inputs("cpu", self.dtype, requires_grad=self.differentiable)
-        every = list(itertools.islice(every, _MOST_SAMPLES))
-        return inputs.spread(every, count)
+        self.differentiable = _differentiable(info, dtype)
 
     def sample(self, sample, first: bool) -> None:
         info, record = self.info, self.record
@@ -194,22 +199,23 @@ class _Unit:
         compare.metadata(list(tensors(given)), list(tensors(before)), "argument")
         if self.random or not self.has_values:
             return
-        values = compare.Values(self.override, self._exact(call))
-        values(result, wanted, "result")
-        values = compare.Values(self.override)
+        results, arguments = self._exact(call)
+        compare.Values(self.override, results)(result, wanted, "result")
         if call.out is None:
+            values = compare.Values(self.override, arguments)
             values(list(tensors(given)), list(tensors(before)), "argument after the call")
 
     def _exact(self, call: _Call):
+        """Functions that give the exact results of a call, and its arguments after it."""
         if self.dtype not in _WIDE:
-            return None
+            return None, None
 
-        def exact():
+        def run(part: int):
             wide = _Call(call.function, call.arguments)
-            result, failure = attempt(lambda: wide.run("cpu", dtypes=_WIDE)[0])
-            return None if failure is not None else result
+            outcome, failure = attempt(lambda: wide.run("cpu", dtypes=_WIDE))
+            return None if failure is not None else outcome[part]
 
-        return exact
+        return (lambda: run(0)), (lambda: run(1))
 
     def raising(self, check: str, call: _Call, text: str, failure=None) -> None:
         """A call that raises on the CPU raises on the device; declared errors the same class."""

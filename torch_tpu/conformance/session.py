@@ -132,3 +132,25 @@ def fuzz(given: argparse.Namespace) -> int:
         print("silent:", line)
     sys.stdout.flush()
     return 1 if bad else 0
+
+
+def numerics(given: argparse.Namespace) -> int:
+    """Measure errors against double precision and write the page."""
+    from . import numerics as measuring
+
+    console = Console(stderr=True)
+    wanted = units.every(["op"], given.ops, measuring.DTYPES)
+    jobs = [(str(u), {"numerics": str(u), "samples": given.samples}) for u in wanted]
+    rows: list[dict] = []
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    with _progress(console) as bar, given.output.with_suffix(".log").open("a") as log:
+        task = bar.add_task("numerics", total=len(jobs))
+
+        def done(row: dict) -> None:
+            bar.update(task, advance=1)
+            if "family" in row:
+                rows.append(row)
+
+        pool.run(jobs, given.jobs, given.limit, log, done)
+    measuring.write(given.numerics, sorted(rows, key=lambda row: row["unit"]))
+    return 0

@@ -1,7 +1,7 @@
 """The process that runs units: reads one job a line from stdin, answers with one record a line.
 
-A job is JSON ``{"unit": ..., "samples": ...}`` or ``{"fuzz": seed, ...}``. Answers go to the file
-descriptor that was stdout at the start; whatever operators print goes to stderr.
+A job is JSON ``{"unit": ..., "samples": ...}``, ``{"numerics": ...}`` or ``{"fuzz": ...}``. Answers
+go to the file descriptor that was stdout at the start; what operators print goes to stderr.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ def _run(job: dict) -> dict:
         from . import fuzz
 
         return fuzz.run(job["fuzz"], job["calls"], job["ops"], job["skip"]).fields()
+    if "numerics" in job:
+        from . import numerics
+
+        return numerics.measure(units.Unit.parse(job["numerics"]), job["samples"])
     return units.run(units.Unit.parse(job["unit"]), job["samples"]).fields()
 
 

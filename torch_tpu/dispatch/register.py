@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import pkgutil
 
 import torch
@@ -20,6 +21,8 @@ _PRECISION_FILES = frozenset(
 
 SERVED: dict[str, str] = {}
 """Overload → functional overload whose rule serves it."""
+FAMILIES: dict[str, str] = {}
+"""Functional overload → name of the file in torch_tpu/ops that has its rule."""
 
 
 def load_rules() -> dict[str, Rule]:
@@ -28,7 +31,15 @@ def load_rules() -> dict[str, Rule]:
 
     for info in pkgutil.iter_modules(ops.__path__):
         importlib.import_module(f"{ops.__name__}.{info.name}")
+        for name in RULES.keys() - FAMILIES.keys():
+            FAMILIES[name] = _file_of(RULES[name], info.name)
     return RULES
+
+
+def _file_of(rule: Rule, importing: str) -> str:
+    """The file that registered a rule: that of its body, unless a table made the body."""
+    module = rule.body.__module__
+    return importing if module == Rule.__module__ else module.rpartition(".")[2]
 
 
 @functools.cache
@@ -37,10 +48,12 @@ def _schema(name: str):
     return torch._C._get_schema(base, overload)
 
 
-def _named(name: str, arguments: list) -> dict:
-    """Arguments of a call by name, without its out= ones (the core writes those)."""
+def _named(name: str, arguments: list, body) -> dict:
+    """Arguments of a call by name; out= ones only if ``body`` takes (and so writes) them, else the
+    core does."""
     pairs = zip(_schema(name).arguments, arguments, strict=True)
-    return {argument.name: value for argument, value in pairs if not argument.is_out}
+    taken = inspect.signature(body).parameters
+    return {a.name: value for a, value in pairs if not a.is_out or a.name in taken}
 
 
 def _procedure(rule: Rule, name: str, functional: str, arguments: list):
@@ -48,12 +61,12 @@ def _procedure(rule: Rule, name: str, functional: str, arguments: list):
     if rule.check is not None:
         every = zip(_schema(name).arguments, arguments, strict=True)
         rule.check(**{argument.name: value for argument, value in every})
-    return rule.body(**_named(name, arguments))
+    return rule.body(**_named(name, arguments, rule.body))
 
 
 def _masked(rule: Rule, name: str, functional: str, arguments: list):
     """Run the mask form of an indexing rule, which writes in place if it writes."""
-    named = _named(name, arguments)
+    named = _named(name, arguments, rule.masks)
     if "values" in named and _schema(name).arguments[0].alias_info is None:
         named["self"] = named["self"].clone()
     return rule.masks(**named)
@@ -65,7 +78,6 @@ def register_all() -> None:
     for rule in load_rules().values():
         if rule.graph_only:
             continue
-        module = rule.body.__module__.rpartition(".")[2]
         names = _core.register_operator(
             {
                 "name": rule.name,
@@ -79,7 +91,7 @@ def register_all() -> None:
                 "overwrites": rule.overwrites,
                 "random": rule.random,
                 "range": rule.range,
-                "matmul": module in _PRECISION_FILES,
+                "matmul": FAMILIES[rule.name] in _PRECISION_FILES,
                 "procedure": functools.partial(_procedure, rule) if rule.procedure else None,
                 "masked": functools.partial(_masked, rule) if rule.masks else None,
             }

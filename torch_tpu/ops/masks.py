@@ -38,11 +38,45 @@ def nonzero(self: torch.Tensor) -> torch.Tensor:
     count = _count(self)
     if count == 0 or self.ndim == 0:
         return torch.empty((count, self.ndim), dtype=torch.int64, device=self.device)
-    found = _aten.nonzero_static(self, size=bucket(count, self.numel()))
-    return found.narrow(0, 0, count)
+    size = bucket(count, self.numel())
+    found = _aten.nonzero_static(self, size=size)
+    if self.ndim > 1:
+        # ATen stores the result column by column. Here the columns are packed by a count that is
+        # a run-time number, so that strides agree and no count needs a program of its own.
+        place = torch.arange(size * self.ndim, device=self.device)
+        column = (place // count).clamp(max=self.ndim - 1)
+        found = _aten.index.Tensor(found, [place % count, column])
+    return found.as_strided((count, self.ndim), (1, count))
 
 
-@procedure("aten::masked_select")
+def _check_masked_select(self, mask, out=None) -> None:
+    if mask.dtype is not torch.bool:
+        raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
+    if out is None:
+        return
+    if self.dtype is not out.dtype:
+        raise RuntimeError(
+            "masked_select(): self and result must have the same scalar type, "
+            f"got {self.dtype} and {out.dtype}"
+        )
+    if any(_overlap(out, given) for given in (self, mask)):
+        raise RuntimeError(
+            "unsupported operation: some elements of the input tensor and the written-to tensor "
+            "refer to a single memory location. Please clone() the tensor before performing the "
+            "operation."
+        )
+
+
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors share an element; not known, and so False, where there are gaps."""
+    if a.untyped_storage()._cdata != b.untyped_storage()._cdata:
+        return False
+    first, last = (x.storage_offset() * x.itemsize for x in (a, b))
+    dense = a.is_contiguous() and b.is_contiguous()
+    return dense and max(first, last) < min(first + a.nbytes, last + b.nbytes)
+
+
+@procedure("aten::masked_select", check=_check_masked_select)
 def masked_select(self: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     self, mask = torch.broadcast_tensors(self, mask)
     count = _count(mask)

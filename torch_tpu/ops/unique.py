@@ -1,7 +1,8 @@
 """Operators whose result size depends on data: the unique family and bincount.
 
 Procedures over real tensors: device operators find everything at full size, one number is read
-back, and results are cut to it. Every NaN counts as a value of its own, as in ATen.
+back, programs work on the next power of two (`masks.bucket`) and results are cut to the number.
+Every NaN counts as a value of its own, as in ATen.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import torch
 
 from ..lowering.registry import procedure
+from .masks import bucket
 
 
 def _groups(new: torch.Tensor) -> torch.Tensor:
@@ -17,14 +19,25 @@ def _groups(new: torch.Tensor) -> torch.Tensor:
     return torch.cat([first, new.to(torch.int64).cumsum(0)])
 
 
-def _starts(group: torch.Tensor) -> torch.Tensor:
-    """First position of each group; reads the number of groups back."""
+def _starts(group: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """First position of each group, and the number of groups, which is read back.
+
+    The positions fill a bucket: what follows the last group is the number of elements.
+    """
     count = int(group[-1].item()) + 1
-    return torch.searchsorted(group, torch.arange(count, device=group.device))
+    size = bucket(count, group.shape[0])
+    return torch.searchsorted(group, torch.arange(size, device=group.device)), count
 
 
-def _sizes(starts: torch.Tensor, total: int) -> torch.Tensor:
-    return torch.cat([starts, starts.new_full((1,), total)]).diff()
+def _at(x: torch.Tensor, dim: int, starts: torch.Tensor, count: int) -> torch.Tensor:
+    """``x`` at the first ``count`` of ``starts`` along ``dim``, stored slice by slice."""
+    slices = x.movedim(dim, 0)
+    found = slices.index_select(0, starts.clamp(max=slices.shape[0] - 1))
+    return found.narrow(0, 0, count).movedim(0, dim)
+
+
+def _sizes(starts: torch.Tensor, count: int, total: int) -> torch.Tensor:
+    return torch.cat([starts, starts.new_full((1,), total)]).diff().narrow(0, 0, count)
 
 
 def _none(like: torch.Tensor) -> torch.Tensor:
@@ -44,12 +57,12 @@ def _distinct(x: torch.Tensor, inverse: bool, counts: bool, sort: bool):
     flat = x.reshape(-1)
     values, order = flat.sort(stable=True) if sort else (flat, None)
     group = _groups(values[1:] != values[:-1])
-    starts = _starts(group)
+    starts, count = _starts(group)
     where = group if order is None else _unsorted(order, group) if inverse else group
     return (
-        values[starts],
+        _at(values, 0, starts, count),
         where.reshape(x.shape) if inverse else _none(x),
-        _sizes(starts, flat.numel()) if counts else _none(x),
+        _sizes(starts, count, flat.numel()) if counts else _none(x),
     )
 
 
@@ -100,9 +113,9 @@ def unique_dim(self, dim, sorted=True, return_inverse=False, return_counts=False
     if not rows.numel():
         return self.clone(), _none(self), _none(self)
     group, order = _row_ranks(rows).sort(stable=True)
-    starts = _starts(group)
-    kept = self.index_select(dim, order[starts])
-    return kept, _unsorted(order, group), _sizes(starts, rows.shape[0])
+    starts, count = _starts(group)
+    kept = _at(self.index_select(dim, order), dim, starts, count)
+    return kept, _unsorted(order, group), _sizes(starts, count, rows.shape[0])
 
 
 @procedure("aten::unique_dim_consecutive")
@@ -111,8 +124,9 @@ def unique_dim_consecutive(self, dim, return_inverse=False, return_counts=False)
     if not rows.numel():
         return self.clone(), _none(self), _none(self)
     group = _groups((rows[1:] != rows[:-1]).any(dim=1))
-    starts = _starts(group)
-    return self.index_select(dim, starts), group, _sizes(starts, rows.shape[0])
+    starts, count = _starts(group)
+    kept = _at(self, dim, starts, count)
+    return kept, group, _sizes(starts, count, rows.shape[0])
 
 
 @procedure("aten::unique_consecutive")
@@ -140,5 +154,6 @@ def bincount(self, weights=None, minlength=0):
         weights = torch.ones_like(self, dtype=torch.int64)
     elif weights.dtype is not torch.float32:
         weights = weights.to(torch.float64)
-    counts = torch.zeros(max(high + 1, minlength), dtype=weights.dtype, device=self.device)
-    return counts.scatter_add_(0, self.to(torch.int64), weights)
+    length = max(high + 1, minlength)
+    counts = torch.zeros(bucket(length), dtype=weights.dtype, device=self.device)
+    return counts.scatter_add_(0, self.to(torch.int64), weights).narrow(0, 0, length)
