@@ -149,3 +149,41 @@ def test_masks_of_one_size_class_share_programs(compiles):
     assert select(60) == sum(range(60))
     # Only the narrowed result has a new shape.
     assert compiles() <= 2
+
+
+COUNTED = {
+    "nonzero": lambda x: x.nonzero(),
+    "nonzero of a matrix": lambda x: x.view(8, 8).nonzero(),
+    "masked_select": lambda x: torch.masked_select(x, x > 0),
+    "mask": lambda x: x[x > 0],
+    "unique": lambda x: torch.unique(x, return_inverse=True, return_counts=True),
+    "unique rows": lambda x: torch.unique(x.view(32, 2), dim=0, return_counts=True),
+    "unique columns": lambda x: torch.unique(x.view(2, 32), dim=1, return_inverse=True),
+    "unique_consecutive": lambda x: torch.unique_consecutive(x, return_counts=True),
+    "bincount": torch.bincount,
+    "repeat_interleave": torch.repeat_interleave,
+    "write": lambda x: x.masked_scatter(x > 0, x),
+    "put": lambda x: x.index_put((x > 0,), torch.tensor(7, device=x.device)),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_programs_are_bounded_over_all_counts(name, compiles):
+    """Results are right, strides too, for every count; programs are per size class."""
+    call = COUNTED[name]
+
+    def results(x):
+        found = call(x)
+        return found if isinstance(found, tuple) else (found,)
+
+    used = []
+    for most in range(1, 40, 3):
+        x = t(64, low=0, high=most, dtype=torch.int64, seed=most)
+        compiles.reset()
+        on_device = results(x.to("tpu"))
+        used.append(compiles())
+        for mine, theirs in zip(on_device, results(x), strict=True):
+            assert torch.equal(mine.cpu(), theirs)
+            assert mine.stride() == theirs.stride()
+    # A size class doubles: 64 elements have 7 of them, and few are left for the larger counts.
+    assert sum(1 for n in used[1:] if n) <= 6

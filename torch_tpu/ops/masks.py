@@ -36,8 +36,9 @@ def _count(mask: torch.Tensor) -> int:
 @procedure("aten::nonzero")
 def nonzero(self: torch.Tensor) -> torch.Tensor:
     count = _count(self)
+    shape, strides = (count, self.ndim), (1, count)
     if count == 0 or self.ndim == 0:
-        return torch.empty((count, self.ndim), dtype=torch.int64, device=self.device)
+        return torch.empty_strided(shape, strides, dtype=torch.int64, device=self.device)
     size = bucket(count, self.numel())
     found = _aten.nonzero_static(self, size=size)
     if self.ndim > 1:
@@ -46,7 +47,7 @@ def nonzero(self: torch.Tensor) -> torch.Tensor:
         place = torch.arange(size * self.ndim, device=self.device)
         column = (place // count).clamp(max=self.ndim - 1)
         found = _aten.index.Tensor(found, [place % count, column])
-    return found.as_strided((count, self.ndim), (1, count))
+    return found.as_strided(shape, strides)
 
 
 def _check_masked_select(self, mask, out=None) -> None:
