@@ -23,6 +23,12 @@ pjrt::Option to_option(const py::handle& value) {
   return value.cast<std::string>();
 }
 
+// The plugin that was chosen, "" before the runtime starts. Read and written with the GIL.
+std::string& plugin_path() {
+  static auto* path = new std::string;
+  return *path;
+}
+
 // `choose` is a Python callable returning (plugin path, {option: value}).
 void set_plugin_chooser(py::function choose) {
   auto held = hold(choose);
@@ -34,6 +40,7 @@ void set_plugin_chooser(py::function choose) {
       for (const auto& [name, value] : fields.second) {
         options[name.cast<std::string>()] = to_option(value);
       }
+      plugin_path() = fields.first;
       return std::make_pair(fields.first, options);
     });
   });
@@ -84,6 +91,17 @@ std::unique_ptr<ExecutableHandle> compile(const std::string& code, const std::st
   return handle;
 }
 
+// `data` is what `serialize` gave, for this very plugin: the plugin does not check foreign bytes.
+std::unique_ptr<ExecutableHandle> deserialize(const std::string& data) {
+  auto& client = runtime().client();
+  auto handle = std::make_unique<ExecutableHandle>();
+  handle->executable = without_gil([&] {
+    return guarded("loading a program",
+                   [&] { return std::shared_ptr<pjrt::Executable>(client.deserialize(data)); });
+  });
+  return handle;
+}
+
 std::vector<std::string> register_operator(const py::dict& rule) {
   RuleOptions options;
   options.functional = rule["name"].cast<std::string>();
@@ -92,6 +110,7 @@ std::vector<std::string> register_operator(const py::dict& rule) {
   options.specialized = rule["specialize"].cast<std::map<std::string, std::vector<double>>>();
   options.writes = rule["writes"].cast<std::vector<std::string>>();
   options.host = rule["host"].cast<std::vector<std::string>>();
+  options.bounds = rule["bounds"].cast<std::map<std::string, std::string>>();
   options.inplace = rule["inplace"].cast<std::string>();
   options.overwrites = rule["overwrites"].cast<bool>();
   options.random = rule["random"].cast<bool>();
@@ -109,6 +128,7 @@ py::object default_generator_object(int device) {
 
 void bind_runtime(py::module_& m) {
   m.def("set_plugin_chooser", &set_plugin_chooser);
+  m.def("plugin_path", [] { return plugin_path(); });
   m.def("expect_devices", [](int count) { Runtime::expected_devices.store(count); });
   m.def("initialize", [] { runtime(); });
   m.def("is_initialized", &Runtime::running);
@@ -123,6 +143,7 @@ void bind_runtime(py::module_& m) {
   m.def("synchronize",
         [](int device) { without_gil([&] { synchronize(checked_device(device)); }); });
   m.def("device_info", &device_info);
+  m.def("has_host_kernels", [] { return runtime().host_kernels(); });
   m.def("memory_stats", &memory_stats);
   m.def("reset_peak_memory", [](int device) {
     auto& memory = runtime().client().memory(checked_device(device));
@@ -142,6 +163,7 @@ void bind_programs(py::module_& m) {
         return py::bytes(guarded("serialisation", [&] { return handle.executable->serialize(); }));
       });
   m.def("compile", &compile, py::arg("code"), py::arg("options"));
+  m.def("deserialize", &deserialize, py::arg("data"));
   m.def("compile_count",
         [] { return Runtime::running() ? Runtime::get().client().compile_count() : int64_t{0}; });
   m.def("cache_stats", [] {

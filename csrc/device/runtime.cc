@@ -6,6 +6,8 @@
 
 #include <cstring>
 
+#include "host_kernels.h"
+
 namespace torch_tpu {
 
 std::atomic<Runtime*> Runtime::instance_{nullptr};
@@ -47,7 +49,8 @@ std::atomic<int> Runtime::expected_devices{1};
 
 void Runtime::set_chooser(Chooser value) { chooser() = std::move(value); }
 
-Runtime::Runtime(pjrt::Client* client) : client_(client) {
+Runtime::Runtime(pjrt::Client* client)
+    : client_(client), host_kernels_(pjrt::register_host_kernel(*client, &run_host_kernel)) {
   for (int i = 0; i < client->device_count(); ++i) {
     constants_.push_back(std::make_unique<ConstantCache>());
     constants_.back()->slots.resize(512);
@@ -120,6 +123,7 @@ void rethrow(const pjrt::Error& error, const std::string& what) {
   if (error.out_of_memory()) {
     TORCH_CHECK_WITH(OutOfMemoryError, false, "tpu out of memory in ", what, ": ", error.what());
   }
+  throw_host_error(error.what());
   TORCH_CHECK(false, what, " failed on tpu: ", error.what());
 }
 

@@ -47,6 +47,8 @@ class Runtime {
 
   pjrt::Client& client() { return *client_; }
   int device_count() const { return client_->device_count(); }
+  // Whether programs can call ATen's CPU kernels (host_kernels.h).
+  bool host_kernels() const { return host_kernels_; }
 
   // An operand holding `dims.size()`-dimensional data of at most kMaxConstant bytes. Recently used
   // values are kept on the device, so that a repeated scalar costs no transfer.
@@ -71,6 +73,7 @@ class Runtime {
 
   static std::atomic<Runtime*> instance_;
   pjrt::Client* client_;
+  const bool host_kernels_;
   std::vector<std::unique_ptr<ConstantCache>> constants_;
 };
 

@@ -205,6 +205,27 @@ def _same_number(got, want) -> bool:
     return type(got) is type(want) and (got == want or not isinstance(want, (int, bool, str)))
 
 
+# Operators that return values and where they were, and the position of their argument ``dim``:
+# which of several equal values is pointed at, PyTorch does not specify.
+PICKS = {"kthvalue": 1, "median": 0, "mode": 0, "nanmedian": 0, "topk": 1}
+
+
+def picks(name: str, values: Values, arguments: tuple, got: Any, want: Any) -> None:
+    """Compare what an operator of `PICKS` returns: values, and that the indices point at them."""
+    if not isinstance(want, tuple):
+        values(got, want, "result")
+        return
+    values(got[0], want[0], "values")
+    x, args, kwargs = arguments
+    at = PICKS[name]
+    dim = kwargs.get("dim", args[at] if len(args) > at else -1)
+    where, found = _host(got[1]), _host(want[0])
+    if where.ndim < x.ndim:
+        where, found = where.unsqueeze(dim), found.unsqueeze(dim)
+    if x.ndim:
+        values(torch.gather(_host(x), dim, where), found, "elements at the indices")
+
+
 def same_exception(got: BaseException, want: BaseException) -> bool:
     """Whether the device raised what the CPU raised, or a narrower class (never "not implemented"
     where the CPU has another complaint)."""

@@ -76,36 +76,49 @@ def _one(info, dtype: torch.dtype, sample, draw: random.Random, record: Record) 
         want, refused = attempt(lambda: call.run("cpu", mode=operators))
         got, raised = attempt(lambda: call.run(inputs.DEVICE))
         if refused is None and raised is None:
-            attempt_compare(info, dtype, call, got, want, operators.random, text, record)
+            _compare(info, dtype, call, got, want, operators.random, text, record)
         elif refused is not None and raised is not None:
             record.passed["both raise"] += 1
         elif raised is not None:
             record.add("call", "raises", text, f"{text[:150]}: {described(raised)}")
+        elif _lacks_kernel(refused):
+            record.passed["only the device has a kernel"] += 1
         elif _value_dependent(call, refused):
             record.passed["values not checked"] += 1
         else:
             record.add("call", "accepts", text, f"{text[:250]}: CPU {described(refused)}")
 
 
-def attempt_compare(info, dtype, call, got, want, is_random, text, record) -> None:
+def _compare(info, dtype, call, got, want, is_random, text, record) -> None:
     """Compare both sides' results and arguments; the outcome goes into ``record``."""
     if sum(x.numel() for x in tensors(want[0])) > _MOST_ELEMENTS:
         record.passed["too large"] += 1
         return
+    (got, mine), (want, theirs) = got, want
     with record.check("equal", text):
         try:
             compare.metadata(got, want, "results")
             if not is_random and not info.name.startswith(("empty", "new_empty")):
-                override = own_tolerance(info, dtype)
-                compare.Values(override, _exact(call))(got, want, "results")
+                values = compare.Values(own_tolerance(info, dtype), _exact(call))
+                if info.name in compare.PICKS:
+                    compare.picks(info.name, values, call.arguments, got, want)
+                else:
+                    values(got, want, "results")
+                compare.Values()(list(tensors(mine)), list(tensors(theirs)), "arguments")
         except Difference as difference:
             raise Difference(difference.kind, f"{text[:300]}: {difference.message}") from None
+
+
+def _lacks_kernel(failure: BaseException) -> bool:
+    """Whether the CPU refuses a dtype that PyTorch's schema and meta kernel allow."""
+    text = str(failure)
+    return "not implemented for" in text or "not support" in text
 
 
 def _exact(call: _Call):
     from .opinfo import _WIDE
 
-    return lambda: attempt(lambda: call.run("cpu", dtypes=_WIDE))[0]
+    return lambda: attempt(lambda: call.run("cpu", dtypes=_WIDE)[0])[0]
 
 
 def _value_dependent(call: _Call, failure: BaseException) -> bool:

@@ -15,11 +15,11 @@ from .matrix import (
     adjoint,
     at,
     batched,
+    checked,
     conjugated,
     flat,
     identity,
     matmul,
-    no_check,
     numbers,
     solve_triangular,
     spread,
@@ -67,7 +67,8 @@ def _partial(a):
 
 @op("aten::linalg_cholesky_ex")
 def linalg_cholesky_ex(self, upper=False, check_errors=False):
-    no_check(check_errors, "linalg_cholesky_ex")
+    if check_errors:
+        return checked("aten::linalg_cholesky_ex", self=self, upper=upper)
     if not self.numel:
         return [self, hlo.constant(0, torch.int32, expected()[1].shape)]
     a = flat(adjoint(self) if upper else self)

@@ -16,11 +16,11 @@ from .matrix import (
     adjoint,
     at,
     block,
+    checked,
     diagonal,
     flat,
     identity,
     matmul,
-    no_check,
     numbers,
     solve_triangular,
     spread,
@@ -187,7 +187,8 @@ def _empty_factors(a, metas):
 
 @op("aten::linalg_lu_factor_ex")
 def linalg_lu_factor_ex(A, pivot=True, check_errors=False):
-    no_check(check_errors, "linalg_lu_factor_ex")
+    if check_errors:
+        return checked("aten::linalg_lu_factor_ex", A=A, pivot=pivot)
     _only_pivoting(pivot)
     if not A.numel:
         return _empty_factors(A, expected())
@@ -197,7 +198,7 @@ def linalg_lu_factor_ex(A, pivot=True, check_errors=False):
 
 def _only_pivoting(pivot):
     if not pivot:
-        raise NotImplementedError("LU without pivoting, which PyTorch has on CUDA only")
+        raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the tpu")
 
 
 def _shaped(x, meta):
@@ -244,7 +245,8 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
 
 @op("aten::_linalg_solve_ex")
 def _linalg_solve_ex(A, B, left=True, check_errors=False):
-    no_check(check_errors, "linalg_solve_ex")
+    if check_errors:
+        return checked("aten::_linalg_solve_ex", A=A, B=B, left=left)
     metas = expected()
     if not A.numel:
         return [hlo.constant(0, B.dtype, metas[0].shape), *_empty_factors(A, metas[1:])]
@@ -279,7 +281,8 @@ def linalg_lu_solve(LU, pivots, B, left=True, adjoint=False):
 
 @op("aten::linalg_inv_ex")
 def linalg_inv_ex(A, check_errors=False):
-    no_check(check_errors, "linalg_inv_ex")
+    if check_errors:
+        return checked("aten::linalg_inv_ex", A=A)
     if not A.numel:
         return [A, hlo.constant(0, _INT, expected()[1].shape)]
     a = flat(A)
