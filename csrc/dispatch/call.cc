@@ -4,6 +4,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/ops/result_type.h>
 
 #include <algorithm>
 #include <cmath>
@@ -305,11 +306,35 @@ bool within(double number, const std::string& bounds) {
   TORCH_INTERNAL_ASSERT(false, "unknown bounds: ", bounds);
 }
 
+// Raises what PyTorch raises for a number that `dtype` cannot hold.
+void check_fits(const c10::Scalar& number, c10::ScalarType dtype) {
+#define TORCH_TPU_CASE(type, name)        \
+  case c10::ScalarType::name:             \
+    static_cast<void>(number.to<type>()); \
+    break;
+  switch (dtype) {
+    AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(TORCH_TPU_CASE)
+    default:
+      break;
+  }
+#undef TORCH_TPU_CASE
+}
+
 // Run-time numbers are no part of the key, so no meta kernel sees them on a hit.
 void check_numbers(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& bounds = kernel.arguments[i].bounds;
-    if (bounds.empty() || arguments[i].isNone() || arguments[i].isComplexDouble()) continue;
+    if (bounds.empty() || arguments[i].isNone()) continue;
+    if (bounds == "fits self") {
+      check_fits(arguments[i].toScalar(), arguments[0].toTensor().scalar_type());
+      continue;
+    }
+    if (bounds == "fits result") {
+      c10::Scalar number = arguments[i].toScalar();
+      check_fits(number, at::result_type(arguments[0].toTensor(), number));
+      continue;
+    }
+    if (arguments[i].isComplexDouble()) continue;
     double number = arguments[i].toScalar().toDouble();
     TORCH_CHECK(within(number, bounds), kernel.name, " expects ",
                 kernel.op.schema().arguments()[i].name(), " ", bounds, ", but found ", number);

@@ -45,8 +45,9 @@ class Rule:
       range: ``start``, ``end`` and ``step`` are run-time numbers of which only the number of steps
         decides the result's shape; the core puts that number into the key.
       host: tensor arguments that may live on the CPU with any shape (index tensors).
-      bounds: run-time argument → what its value must be: ``"> 0"``, ``">= 0"``, ``"in (0, 1)"`` or
-        ``"in [0, 1]"``; checked on every call, RuntimeError otherwise.
+      bounds: run-time argument → what its value must be: ``"> 0"``, ``">= 0"``, ``"in (0, 1)"``,
+        ``"in [0, 1]"``, ``"fits self"`` (the dtype of ``self`` can hold it) or ``"fits result"``
+        (the promoted dtype can); checked on every call, RuntimeError otherwise.
       check: function of the named meta arguments (numbers for Scalars) that raises what CPU PyTorch
         raises where PyTorch's meta kernel does not, or raises another class; called per key. It
         also gets ``out=`` arguments if its signature names them.

@@ -21,7 +21,7 @@ def _pairs(rank: int, padding: Sequence[int]) -> list[tuple[int, int, int]]:
     return [(rank - 1 - i, padding[2 * i], padding[2 * i + 1]) for i in range(len(padding) // 2)]
 
 
-@op("aten::constant_pad_nd")
+@op("aten::constant_pad_nd", bounds={"value": "fits self"})
 def constant_pad_nd(self, pad, value=0):
     low, high = [0] * self.ndim, [0] * self.ndim
     for dim, before, after in _pairs(self.ndim, pad):
