@@ -7,6 +7,8 @@ import os
 # A CPU fallback in a test is a failure unless the test asks for it.
 os.environ.setdefault("TORCH_TPU_FALLBACK", "error")
 os.environ.setdefault("TORCH_TPU_CPU_DEVICES", "2")
+# What tests count must not depend on what other runs left on the disk.
+os.environ.setdefault("TORCH_TPU_CACHE", "off")
 
 import pytest
 import torch

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from . import errors
@@ -40,6 +41,11 @@ def parse_bytes(text: str) -> int:
     if size <= 0:
         raise ValueError("expected more than 0 bytes")
     return size
+
+
+def parse_directory(text: str) -> Path:
+    """A directory, made absolute; ``~`` is the home directory."""
+    return Path(os.path.abspath(os.path.expanduser(text)))
 
 
 def choice(*allowed: str) -> Callable[[str], str]:
@@ -109,10 +115,36 @@ OPTIONS: dict[str, Option] = {
             "the machine's memory on the CPU plugin.",
         ),
         Option(
+            "TORCH_TPU_CACHE",
+            "on",
+            choice("on", "off"),
+            "Whether compiled programs are kept for other processes, on the disk and at the URL.",
+        ),
+        Option(
+            "TORCH_TPU_CACHE_DIR",
+            None,
+            parse_directory,
+            "Directory of compiled programs. Unset: torch_tpu in $XDG_CACHE_HOME or ~/.cache.",
+        ),
+        Option(
+            "TORCH_TPU_CACHE_SIZE",
+            4 << 30,
+            parse_bytes,
+            "Bytes the directory may hold (suffixes K, M, G, T); the least recently used go first.",
+        ),
+        Option(
+            "TORCH_TPU_CACHE_URL",
+            "",
+            parse_text,
+            "A directory or bucket that machines share compiled programs through: any URL that "
+            "fsspec understands.",
+        ),
+        Option(
             "TORCH_TPU_LOG",
             "",
             parse_text,
-            "Log topics printed to stderr, separated by commas: compile (every program compiled).",
+            "Log topics printed to stderr, separated by commas: compile (every program built, from "
+            "where, and why).",
         ),
     )
 }
@@ -142,3 +174,33 @@ def memory_limit() -> int | None:
 
 def log_topics() -> frozenset[str]:
     return frozenset(topic.strip() for topic in get("TORCH_TPU_LOG").split(",") if topic.strip())
+
+
+def cache_enabled() -> bool:
+    return get("TORCH_TPU_CACHE") == "on"
+
+
+def cache_directory() -> Path | None:
+    """Where compiled programs are kept; None when this user has no home directory."""
+    chosen = get("TORCH_TPU_CACHE_DIR")
+    if chosen is not None:
+        return chosen
+    parent = os.environ.get("XDG_CACHE_HOME", "")
+    # The specification of that variable says to ignore relative paths.
+    parent = parent if os.path.isabs(parent) else os.path.expanduser("~/.cache")
+    return Path(parent, "torch_tpu") if os.path.isabs(parent) else None
+
+
+def cache_size() -> int:
+    return get("TORCH_TPU_CACHE_SIZE")
+
+
+def cache_url() -> str:
+    return get("TORCH_TPU_CACHE_URL")
+
+
+def compiler_flags() -> dict[str, str]:
+    """The environment variables by which XLA and libtpu take options, as far as they are set."""
+    # NPROC: how many threads XLA's CPU plugin splits its loops for.
+    names = "XLA_FLAGS", "LIBTPU_INIT_ARGS", "NPROC"
+    return {name: os.environ[name] for name in names if os.environ.get(name)}

@@ -39,3 +39,7 @@ class FallbackError(TorchTpuError, NotImplementedError):
 
 class FallbackWarning(UserWarning):
     """An operator ran on the CPU because the device has no program for it."""
+
+
+class CacheWarning(UserWarning):
+    """A level of the compilation cache cannot be used; programs are compiled without it."""

@@ -15,9 +15,15 @@ def compile_count() -> int:
     return _core.compile_count()
 
 
-def cache_stats() -> dict[str, int]:
-    """Hits and misses of the program caches."""
-    return _core.cache_stats()
+def cache_stats() -> dict[str, int | float]:
+    """What the program caches hold and did in this process.
+
+    ``entries`` is what the dispatch cache holds, ``compiles`` what XLA compiled, ``programs`` what
+    was compiled or loaded; docs/cache.md explains the others.
+    """
+    from ..program import cache  # not needed to import torch
+
+    return {**_core.cache_stats(), **cache.stats()}
 
 
 def fallback_stats() -> dict[str, int]:

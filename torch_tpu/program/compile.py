@@ -7,9 +7,9 @@ few fields used are encoded by hand because XLA publishes no Python package for 
 from __future__ import annotations
 
 import functools
-import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+from . import cache
 
 _BUILD_OPTIONS, _PORTABLE, _OVERRIDES = 3, 4, 7  # fields of CompileOptionsProto
 _REPLICAS, _PARTITIONS = 4, 5  # fields of ExecutableBuildOptionsProto
@@ -65,18 +65,10 @@ def default_options() -> bytes:
     return compile_options(_CPU_OVERRIDES if on_cpu else None)
 
 
-def compile_text(text: str, name: str = ""):
+def compile_text(text: str, name: str = "", why: Callable[[], str] | None = None):
     """A `torch_tpu._core.Executable` for a module; raises RuntimeError with XLA's message.
 
-    ``name`` says what it is for; ``TORCH_TPU_LOG=compile`` prints it with the milliseconds taken.
+    ``name`` says what it is for and ``why``, if it is asked, why it was not there yet. Where it
+    comes from is the business of cache.py.
     """
-    from torch_tpu import _core
-
-    from .. import config
-
-    start = time.perf_counter()
-    program = _core.compile(text, default_options())
-    if "compile" in config.log_topics():
-        took = (time.perf_counter() - start) * 1e3
-        print(f"torch_tpu: compiled {name} in {took:.1f} ms", file=sys.stderr)
-    return program
+    return cache.program(text, default_options(), name, why)
