@@ -4,7 +4,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
-#include <ATen/ops/result_type.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +11,7 @@
 #include "../device/generator.h"
 #include "internal.h"
 #include "miss.h"
+#include "numbers.h"
 
 namespace torch_tpu {
 
@@ -298,64 +298,6 @@ int find_device(c10::ArrayRef<c10::IValue> arguments) {
   return checked_device(-1);
 }
 
-bool within(double number, const std::string& bounds) {
-  if (bounds == "> 0") return number > 0;
-  if (bounds == ">= 0") return number >= 0;
-  if (bounds == "in (0, 1)") return number > 0 && number < 1;
-  if (bounds == "in [0, 1]") return number >= 0 && number <= 1;
-  TORCH_INTERNAL_ASSERT(false, "unknown bounds: ", bounds);
-}
-
-// Raises what PyTorch raises for a number that `dtype` cannot hold.
-void check_fits(const c10::Scalar& number, c10::ScalarType dtype) {
-#define TORCH_TPU_CASE(type, name)        \
-  case c10::ScalarType::name:             \
-    static_cast<void>(number.to<type>()); \
-    break;
-  switch (dtype) {
-    AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(TORCH_TPU_CASE)
-    default:
-      break;
-  }
-#undef TORCH_TPU_CASE
-}
-
-// Run-time numbers are no part of the key, so no meta kernel sees them on a hit.
-void check_numbers(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& bounds = kernel.arguments[i].bounds;
-    if (bounds.empty() || arguments[i].isNone()) continue;
-    if (bounds == "fits self") {
-      check_fits(arguments[i].toScalar(), arguments[0].toTensor().scalar_type());
-      continue;
-    }
-    if (bounds == "fits result") {
-      c10::Scalar number = arguments[i].toScalar();
-      check_fits(number, at::result_type(arguments[0].toTensor(), number));
-      continue;
-    }
-    if (arguments[i].isComplexDouble()) continue;
-    double number = arguments[i].toScalar().toDouble();
-    TORCH_CHECK(within(number, bounds), kernel.name, " expects ",
-                kernel.op.schema().arguments()[i].name(), " ", bounds, ", but found ", number);
-  }
-}
-
-void check_bounds(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
-  if (kernel.from < 0 || kernel.to < 0) return;
-  const c10::IValue& from = arguments[kernel.from];
-  const c10::IValue& to = arguments[kernel.to];
-  if (from.isInt() && to.isInt()) {
-    TORCH_CHECK(from.toInt() < to.toInt(), kernel.name,
-                " expects 'from' to be less than 'to', but got from=", from.toInt(),
-                " >= to=", to.toInt());
-  } else if (from.isDouble() && to.isDouble()) {
-    TORCH_CHECK(from.toDouble() <= to.toDouble(), kernel.name,
-                " expects to return a [from, to) range, but found from=", from.toDouble(),
-                " > to=", to.toDouble());
-  }
-}
-
 }  // namespace
 
 // The length of an arange as ATen computes it, once over doubles and once over integers: the
@@ -392,9 +334,8 @@ CallState::CallState(OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   }
   for (size_t i = 0; i < arguments.size(); ++i) add(kernel, kernel.arguments[i], arguments[i]);
   if (kernel.range) add_range(kernel, arguments);
-  if (kernel.bounded) check_numbers(kernel, arguments);
+  check_numbers(kernel, arguments);
   if (kernel.random) {
-    check_bounds(kernel, arguments);
     std::optional<at::Generator> generator;
     for (const auto& value : arguments) {
       if (value.isGenerator()) generator = value.toGenerator();

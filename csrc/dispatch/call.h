@@ -8,6 +8,17 @@
 
 namespace torch_tpu {
 
+// What a run-time number must be; the words are those of Rule.bounds.
+enum class Bounds : uint8_t {
+  kNone,
+  kPositive,     // "> 0"
+  kNotNegative,  // ">= 0"
+  kOpenUnit,     // "in (0, 1)"
+  kUnit,         // "in [0, 1]"
+  kFitsSelf,     // "fits self"
+  kFitsResult,   // "fits result"
+};
+
 // How one argument takes part in a call.
 enum class Role : uint8_t {
   kRead,         // Tensor, Tensor?, Tensor[] or Tensor?[]: contents are operands
@@ -22,7 +33,7 @@ struct ArgumentSpec {
   Role role = Role::kStatic;
   bool host = false;                // may be a CPU tensor of any shape
   std::vector<double> specialized;  // run-time numbers that are static after all
-  std::string bounds;               // what a run-time number must be, as "> 0" or "in [0, 1]"
+  Bounds bounds = Bounds::kNone;    // what a run-time number must be
 
   bool is_specialized(const c10::IValue& value) const;
 };
@@ -43,7 +54,7 @@ struct OpKernel {
   bool random = false;
   int32_t from = -1;  // of a random operator: the arguments that bound its draws
   int32_t to = -1;
-  bool bounded = false;          // some argument has `bounds`
+  bool bounded = false;          // `check_numbers` has something to check
   bool range = false;            // start, end and step only decide a length, which is in the key
   bool matmul = false;           // the key includes the float32 matmul precision
   std::shared_ptr<void> python;  // a Python callable that runs every call

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "miss.h"
+#include "numbers.h"
 
 namespace torch_tpu {
 
@@ -153,7 +154,7 @@ std::unique_ptr<OpKernel> make_kernel(const c10::OperatorHandle& op, Variant var
     spec.host = contains(options.host, argument.name());
     auto bounds = options.bounds.find(argument.name());
     if (bounds != options.bounds.end() && spec.role == Role::kNumber) {
-      spec.bounds = bounds->second;
+      spec.bounds = to_bounds(bounds->second);
       kernel->bounded = true;
     }
     auto special = options.specialized.find(argument.name());
@@ -161,6 +162,7 @@ std::unique_ptr<OpKernel> make_kernel(const c10::OperatorHandle& op, Variant var
     if (options.procedure && spec.role == Role::kNumber) spec.role = Role::kStatic;
     if (options.random && argument.name() == "from") kernel->from = static_cast<int32_t>(i);
     if (options.random && argument.name() == "to") kernel->to = static_cast<int32_t>(i);
+    kernel->bounded |= kernel->from >= 0 && kernel->to >= 0;
     kernel->arguments.push_back(std::move(spec));
   }
   for (const auto& result : schema.returns()) {
