@@ -110,6 +110,13 @@ def noncontiguous(x: torch.Tensor) -> torch.Tensor:
     return torch.testing._internal.common_utils.noncontiguous_like(x)
 
 
+def permuted(x: torch.Tensor) -> torch.Tensor:
+    """The same values with the second dimension last in memory (channels last), without gaps."""
+    if x.layout is not torch.strided or x.ndim < 2:
+        return x
+    return x.detach().movedim(1, -1).contiguous().movedim(-1, 1).requires_grad_(x.requires_grad)
+
+
 def expanded(x: torch.Tensor) -> torch.Tensor:
     """The first slice of ``x``, repeated with stride 0 to the shape of ``x``."""
     if x.ndim == 0 or x.numel() == 0:

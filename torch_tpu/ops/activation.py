@@ -93,16 +93,18 @@ def hardswish_backward(grad_output, self):
     return hlo.where(self <= -3, 0, middle)
 
 
-@op("aten::log_sigmoid_forward")
+def _log_sigmoid_meta(self) -> list:
+    result = torch.empty_like(self, memory_format=torch.contiguous_format)
+    return [result, result]
+
+
+@op("aten::log_sigmoid_forward", meta=_log_sigmoid_meta)
 def log_sigmoid_forward(self):
     x = self.to(torch.float32) if self.dtype.itemsize == 2 else self
     decay = hlo.exp(-hlo.abs(x))
     result = hlo.minimum(x, hlo.zeros_like(x)) - _log1p(decay)
-    # The buffer spares CPU kernels an exp in the backward pass; elsewhere PyTorch leaves it empty.
-    buffer = expected()[1]
-    keeps = buffer.shape == self.shape
-    kept = decay.to(buffer.dtype) if keeps else hlo.constant(0, buffer.dtype, buffer.shape)
-    return result.to(self.dtype), kept
+    # The second result spares CPU kernels an exp in the backward pass.
+    return result.to(self.dtype), decay.to(self.dtype)
 
 
 @op("aten::log_sigmoid_backward")

@@ -14,7 +14,7 @@ from ..lowering.builder import Value
 from ..lowering.registry import op
 from . import chebyshev as fits
 from .chebyshev import chebyshev
-from .common import is_infinite
+from .common import is_infinite, real_only
 
 _HALF_ROOT = math.sqrt(0.5)
 
@@ -212,7 +212,7 @@ def _ndtri(p: Value) -> Value:
 def _register(name: str, word) -> None:
     """The schemas call the operand ``self`` or ``x``."""
 
-    @op(f"aten::{name}", promote="float")
+    @op(f"aten::{name}", promote="float", **real_only(name))
     def body(self=None, x=None):
         return word(x if self is None else self)
 

@@ -1,8 +1,8 @@
 """Small helpers shared by the element-wise rule files (pointwise, unary, compare, activation...).
 
 No rules live here. The helpers cover what `promote=` leaves to a body: Python numbers that stay
-Python numbers (specialized arguments, rules run inside a graph), widening, the bits of floats, and
-the error function with the activation made of it.
+Python numbers (specialized arguments, rules run inside a graph), widening, the bits of floats, the
+error function with the activation made of it, layouts of results, and what out= arguments may be.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
+from ..lowering.registry import overload
 
 BITS = {
     torch.float16: torch.int16,
@@ -78,3 +79,55 @@ def gelu(x: Value) -> Value:
 
 def is_infinite(x: Value) -> Value:
     return hlo.compare(hlo.abs(x), hlo.full_like(x, float("inf")), "EQ")
+
+
+# ---- layouts of results ----------------------------------------------------------------------
+
+
+def laid_out_as(result: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
+    """``result``, a meta tensor, with channels last if one of ``inputs`` has them.
+
+    CPU kernels of images and volumes do so; many of PyTorch's meta kernels do not.
+    """
+    from torch._prims_common import suggest_memory_format  # slow to import
+
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(result.ndim)
+    follows = any(suggest_memory_format(x) is last for x in inputs)
+    return torch.empty_like(result, memory_format=last if follows else torch.contiguous_format)
+
+
+def channels_last_kept(name: str) -> dict:
+    """The `meta` of an operator whose only result has the layout of ``self``."""
+    return {"meta": lambda self, **options: [laid_out_as(overload(name)(self, **options), self)]}
+
+
+# ---- checks of out= arguments ----------------------------------------------------------------
+
+PAIR = {"values": None, "indices": torch.int64}
+"""Dtypes of the out= arguments of an operator that gives values and their places."""
+
+
+def check_dtypes(name: str, x, given, **wanted) -> None:
+    """Refuse out= arguments among ``given`` of another dtype than ``wanted`` (None: that of x)."""
+    for argument, dtype in wanted.items():
+        out, dtype = given.get(argument), dtype or x.dtype
+        if out is not None and out.dtype is not dtype:
+            raise RuntimeError(
+                f"{name}: Expected {argument} tensor to have dtype {dtype}, but got {out.dtype}"
+            )
+
+
+def real_only(name: str) -> dict:
+    """The `check` of a function that is not defined for complex numbers."""
+
+    def check(self=None, x=None):  # schemas call the operand one or the other
+        dtype = (x if self is None else self).dtype
+        if dtype.is_complex:
+            raise NotImplementedError(f"aten::{name} is not defined for {dtype}")
+
+    return {"check": check}
+
+
+def exact_out(name: str, **dtypes) -> dict:
+    """The `check` of an operator whose out= arguments have exactly ``dtypes``."""
+    return {"check": lambda self, **given: check_dtypes(name, self, given, **dtypes)}

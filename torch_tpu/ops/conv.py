@@ -21,6 +21,7 @@ import torch
 
 from ..lowering import hlo, promote
 from ..lowering.registry import expected, op
+from .common import laid_out_as
 
 # Sums of more kernel positions than this stay one convolution: programs must not grow without end.
 _MAX_TERMS = 64
@@ -225,7 +226,18 @@ def _wide(*values):
 
 
 def _forward_meta(**arguments):
-    return [torch.ops.aten.convolution(**arguments)]
+    result = torch.ops.aten.convolution(**arguments)
+    x, weight, groups = (arguments[name] for name in ("input", "weight", "groups"))
+    return [laid_out_as(result, *((x, weight) if _keeps_layout(x, weight, groups) else ()))]
+
+
+def _keeps_layout(x, weight, groups: int) -> bool:
+    """Whether the CPU kernel's result has channels last if an operand has."""
+    if x.ndim < 5:
+        return True
+    # Of the kernels for volumes only oneDNN's does, which gets the larger ones.
+    large = groups > 1 or x.shape[0] > 1 or x.shape[:4].numel() > 20480
+    return x.dtype is torch.float32 and (large or min(weight.shape[-2:]) > 3)
 
 
 def _backward_meta(grad_output, input, weight, output_mask, **_):

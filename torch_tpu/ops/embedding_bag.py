@@ -15,6 +15,7 @@ import torch
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op
+from .index import check_table
 from .scatter import count_indices, scatter_elements, scatter_slices
 
 SUM, MEAN, MAX = 0, 1, 2
@@ -78,7 +79,7 @@ def _largest(rows, bags, indices, keep, size, count):
     return best, hlo.select(filled, source, hlo.zeros_like(source))
 
 
-@op("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
+@op("aten::_embedding_bag", "aten::_embedding_bag_forward_only", check=check_table)
 def embedding_bag(
     weight,
     indices,

@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..lowering import hlo
 from ..lowering.registry import expected, op
+from .shape import wrap
 
 _MOST_DIMS = 3
 
@@ -39,10 +41,24 @@ def _complex_transform(x, dims, kind):
 
 
 def _dims(x, dim):
-    return [i % x.ndim for i in dim]
+    return [wrap(i, x.ndim) for i in dim]
 
 
-@op("aten::_fft_c2c")
+def _results(operator):
+    """What ``operator`` gives on the CPU: meta tensors get the strides of another device's."""
+
+    def meta(self, dim, **arguments):
+        _dims(self, dim)
+        with FakeTensorMode():
+            x = torch.empty_strided(self.shape, self.stride(), dtype=self.dtype)
+            result = operator(x, dim, **arguments)
+            shape, strides, dtype = tuple(result.shape), result.stride(), result.dtype
+        return [torch.empty_strided(shape, strides, dtype=dtype, device="meta")]
+
+    return meta
+
+
+@op("aten::_fft_c2c", meta=_results(torch.ops.aten._fft_c2c))
 def _fft_c2c(self, dim, normalization, forward):
     dims = _dims(self, dim)
     points = math.prod(self.shape[i] for i in dims)
@@ -50,7 +66,7 @@ def _fft_c2c(self, dim, normalization, forward):
     return _scaled(result, points, normalization, 1 if forward else points)
 
 
-@op("aten::_fft_r2c")
+@op("aten::_fft_r2c", meta=_results(torch.ops.aten._fft_r2c))
 def _fft_r2c(self, dim, normalization, onesided):
     dims, dtype = _dims(self, dim), expected()[0].dtype
     points = math.prod(self.shape[i] for i in dims)
@@ -65,7 +81,7 @@ def _fft_r2c(self, dim, normalization, onesided):
     return _scaled(result, points, normalization, 1)
 
 
-@op("aten::_fft_c2r")
+@op("aten::_fft_c2r", meta=_results(torch.ops.aten._fft_c2r))
 def _fft_c2r(self, dim, normalization, last_dim_size):
     dims = _dims(self, dim)
     real = torch.float32 if self.dtype is torch.complex64 else torch.float64

@@ -164,3 +164,9 @@ def ones(self=None, size=None):
 @_graph("prims::convert_element_type")
 def convert_element_type(a: Value):
     return hlo.convert(a, expected()[0].dtype)
+
+
+@_graph("prims::conj_physical")
+def conj_physical(self):
+    # What `torch.conj_physical(x, out=y)` decomposes to.
+    return hlo.complex(hlo.real(self), -hlo.imag(self)) if self.is_complex else self

@@ -130,14 +130,79 @@ def _histogram(columns: Sequence[Value], edges: Sequence[Value], weight, density
     return counts
 
 
-@op("aten::histogram.bin_ct")
+def _check_points(self, bins, range=None, weight=None) -> None:  # noqa: A002
+    """What ATen's kernels demand of points in the last dim and their grid."""
+    depth = self.shape[-1]
+    if weight is not None and weight.shape != self.shape[:-1]:
+        raise RuntimeError(
+            f"torch.histogramdd: weight of shape {list(weight.shape)} should have the shape of the "
+            f"input, {list(self.shape)}, excluding its innermost dimension"
+        )
+    if weight is not None and weight.dtype is not self.dtype:
+        raise RuntimeError(
+            f"torch.histogramdd: input and weight should have the same dtype, but got {self.dtype} "
+            f"and {weight.dtype}"
+        )
+    if len(bins) != depth:
+        raise RuntimeError(
+            f"histogramdd: The size of bins must be equal to the innermost dimension of the input: "
+            f"got {len(bins)} for input of shape {list(self.shape)}"
+        )
+    for d, bin_ in enumerate(bins):
+        (_check_edges if isinstance(bin_, torch.Tensor) else _check_count)(self, bin_, d)
+    if range and len(range) != 2 * depth:
+        raise RuntimeError(
+            f"torch.histogramdd: for a {depth}-dimensional histogram range should have {2 * depth} "
+            f"elements, but got {len(range)}"
+        )
+    for low, high in zip(range[::2], range[1::2], strict=True) if range else ():
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise RuntimeError(f"torch.histogramdd: range [{low}, {high}] is not finite")
+        if low > high:
+            raise RuntimeError(f"torch.histogramdd: min {low} should not exceed max {high}")
+
+
+def _check_count(self, count: int, d: int) -> None:
+    if count <= 0:
+        raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {count} for dim {d}")
+
+
+def _check_edges(self, edges, d: int) -> None:
+    if edges.ndim != 1 or edges.numel() == 0:
+        raise RuntimeError(
+            f"torch.histogramdd: bins should have one dimension and at least 1 element, but for "
+            f"dimension {d} they have shape {list(edges.shape)}"
+        )
+    if edges.dtype is not self.dtype:
+        raise RuntimeError(
+            f"torch.histogramdd: input and bins should have the same dtype, but got {self.dtype} "
+            f"and {edges.dtype} for dimension {d}"
+        )
+
+
+def _check_dd(self, bins, range=None, weight=None) -> None:  # noqa: A002
+    if self.ndim < 2:
+        raise RuntimeError(
+            "torch.histogramdd: input tensor should have at least 2 dimensions, but has shape "
+            f"{list(self.shape)}"
+        )
+    _check_points(self, bins, range, weight)
+
+
+def _check_1d(self, bins, range=None, weight=None) -> None:  # noqa: A002
+    if weight is not None:
+        weight = weight.reshape(-1)
+    _check_points(self.reshape(-1, 1), [bins], range, weight)
+
+
+@op("aten::histogram.bin_ct", check=_check_1d)
 def histogram_bin_ct(self, bins=100, range=None, weight=None, density=False):
     x = hlo.flatten(self)
     [edges] = _edges_for([x], [bins], range)
     return _histogram([x], [edges], weight, density), edges
 
 
-@op("aten::histogram.bins_tensor")
+@op("aten::histogram.bins_tensor", check=_check_1d)
 def histogram_bins_tensor(self, bins, weight=None, density=False):
     return _histogram([hlo.flatten(self)], [bins], weight, density), bins
 
@@ -146,17 +211,17 @@ def _bin_edges_meta(self, bins, **_) -> list:
     return [[self.new_empty((count + 1,)) for count in bins]]
 
 
-@op("aten::_histogramdd_bin_edges", meta=_bin_edges_meta)
+@op("aten::_histogramdd_bin_edges", meta=_bin_edges_meta, check=_check_dd)
 def _histogramdd_bin_edges(self, bins, range=None, weight=None, density=False):
     return _edges_for(_columns(self), bins, range)
 
 
-@op("aten::_histogramdd_from_bin_cts")
+@op("aten::_histogramdd_from_bin_cts", check=_check_dd)
 def _histogramdd_from_bin_cts(self, bins, range=None, weight=None, density=False):
     columns = _columns(self)
     return _histogram(columns, _edges_for(columns, bins, range), weight, density)
 
 
-@op("aten::_histogramdd_from_bin_tensors")
+@op("aten::_histogramdd_from_bin_tensors", check=_check_dd)
 def _histogramdd_from_bin_tensors(self, bins, weight=None, density=False):
     return _histogram(_columns(self), bins, weight, density)

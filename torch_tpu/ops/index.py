@@ -25,7 +25,39 @@ def at_least_1d(x: Value) -> Value:
     return x if x.ndim else hlo.reshape(x, (1,))
 
 
-@op("aten::index_select")
+# ---- no index is in range of a dim of size 0: that needs no look at the data ---------------------
+
+
+def is_unreachable(self, dim: int, index) -> bool:
+    """Whether ``index`` has elements but ``dim`` has none."""
+    dim = wrap(dim, self.ndim)
+    return bool(self.ndim and not self.shape[dim] and index.numel())
+
+
+def check_elements(self, dim, index) -> None:
+    """For operators that take an index for every element, as gather and scatter."""
+    if is_unreachable(self, dim, index):
+        raise RuntimeError(f"index is out of bounds for dimension {dim} with size 0")
+
+
+def check_indices(self, indices) -> None:
+    """For advanced indexing; masks have rules of their own."""
+    given = [(n, i) for n, i in zip(self.shape, indices, strict=False) if i is not None]
+    if any(i.dtype in (torch.bool, torch.uint8) for _, i in given):
+        return
+    if any(n == 0 for n, _ in given) and all(i.numel() for _, i in given):
+        raise IndexError("index is out of bounds for dimension with size 0")
+
+
+def _check_slices(self, dim, index) -> None:
+    if is_unreachable(self, dim, index):
+        raise RuntimeError(f"index_select(): dimension {dim} has no elements to select")
+
+
+# ---- selection and gathering ------------------------------------------------------------------
+
+
+@op("aten::index_select", check=_check_slices)
 def index_select(self, dim, index):
     result = expected()[0]
     if 0 in result.shape:
@@ -34,7 +66,16 @@ def index_select(self, dim, index):
     return hlo.reshape(taken, result.shape)
 
 
-@op("aten::embedding")
+def check_table(weight, indices) -> None:
+    """No index is a row of an empty table."""
+    if weight.ndim == 2 and not weight.shape[0] and indices.numel():
+        raise RuntimeError(
+            f"embedding: indices of shape {list(indices.shape)} into a weight of shape "
+            f"{list(weight.shape)}, which has no rows"
+        )
+
+
+@op("aten::embedding", check=check_table)
 def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
     if 0 in expected()[0].shape:
         return hlo.constant(0, weight.dtype, expected()[0].shape)
@@ -48,7 +89,7 @@ def take(self, index):
     return hlo.take(hlo.flatten(self), from_end(index, self.numel), 0)
 
 
-@op("aten::gather")
+@op("aten::gather", check=check_elements)
 def gather(self, dim, index, sparse_grad=False):
     result = expected()[0]
     if 0 in result.shape:
@@ -119,7 +160,7 @@ def _with_masks(self, indices):
     return index_with_masks(self, indices)
 
 
-@op("aten::index.Tensor", host=("indices",), masks=_with_masks)
+@op("aten::index.Tensor", host=("indices",), masks=_with_masks, check=check_indices)
 def index_Tensor(self, indices):
     result = expected()[0]
     if 0 in result.shape:
@@ -180,7 +221,12 @@ def compact(values: Value, mask: Value, size: int, fill) -> Value:
     )
 
 
-@op("aten::nonzero_static")
+def _static_results(self, size, fill_value=-1):
+    # PyTorch's meta kernel has the strides of `nonzero`.
+    return [torch.empty((size, self.ndim), dtype=torch.int64, device="meta")]
+
+
+@op("aten::nonzero_static", meta=_static_results)
 def nonzero_static(self, size, fill_value=-1):
     result = expected()[0]
     if 0 in result.shape or not self.numel:
@@ -197,7 +243,14 @@ def nonzero_static(self, size, fill_value=-1):
     return hlo.select(present, found, hlo.full_like(found, fill_value))
 
 
-@op("aten::masked_scatter")
+def _check_mask(mask) -> None:
+    if mask.dtype is not torch.bool:
+        raise RuntimeError(
+            f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask.dtype}"
+        )
+
+
+@op("aten::masked_scatter", check=_check_mask)
 def masked_scatter(self, mask, source):
     result = expected()[0]
     self, mask = hlo.expand(self, result.shape), hlo.expand(mask, result.shape)

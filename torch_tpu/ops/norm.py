@@ -1,7 +1,7 @@
 """Normalization layers: batch, layer, group and weight norm with their backward, and renorm.
 
 Statistics are the two-pass moments of `reduce.py`, in float32 for 16-bit inputs; they are returned
-in the dtype PyTorch's metadata gives. Batch norm in training mutates its running statistics, which
+in the dtype in which CPU PyTorch does. Batch norm in training mutates its running statistics, which
 the rules return after the results (`writes`); `momentum` is a run-time number because
 ``momentum=None`` makes it change at every step. `_fused_rms_norm` is composite in PyTorch.
 """
@@ -14,7 +14,8 @@ import torch
 
 from ..lowering import hlo
 from ..lowering.builder import Value
-from ..lowering.registry import expected, op
+from ..lowering.registry import expected, op, procedure
+from .common import laid_out_as
 from .reduce import count_over, moments, vector_norm, widen
 
 # ---- shared helpers ------------------------------------------------------------------------
@@ -56,6 +57,35 @@ def _input_gradient(flow: Value, xhat: Value, rstd: Value, dims: Sequence[int]) 
     return (flow - mean_flow - xhat * mean_dot) * rstd
 
 
+def _statistics_dtype(input, *parameters) -> torch.dtype:
+    """Dtype of the statistics that CPU PyTorch returns, which PyTorch's meta kernels do not know:
+    16-bit inputs may have float32 parameters, and then statistics."""
+    dtypes = {p.dtype for p in parameters if p is not None}
+    if dtypes <= {input.dtype}:
+        return input.dtype
+    if input.dtype not in (torch.float16, torch.bfloat16) or dtypes != {torch.float32}:
+        raise RuntimeError(
+            f"mixed dtypes: parameters of {sorted(map(str, dtypes))} for an input of "
+            f"{input.dtype}; only 16-bit inputs may have others, of float32"
+        )
+    return torch.float32
+
+
+def _saved(mean: Value, rstd: Value, x: Value, dims: Sequence[int], along: Sequence[int]):
+    """(mean, rstd) over ``dims`` as the forward pass saved them, along the dims ``along`` of ``x``.
+
+    Rounded to 16 bits they would cost gradients their accuracy: there the mean is computed again,
+    and so is rstd where its ``eps``, which is not known here, did not matter.
+    """
+    dtype, mean, rstd = mean.dtype, _along(mean, x, along), _along(rstd, x, along)
+    if dtype.itemsize > 2:
+        return mean, rstd
+    variance, mean = moments(x, dims, correction=0)
+    exact = hlo.expand(hlo.rsqrt(variance), x.shape)
+    agrees = hlo.abs(exact - rstd) <= rstd * torch.finfo(dtype).eps
+    return mean, hlo.where(agrees, exact, rstd)
+
+
 # ---- batch norm ----------------------------------------------------------------------------
 
 
@@ -88,11 +118,26 @@ def _batch_norm_eval(x, weight, bias, running_mean, running_var, eps):
     rstd = hlo.rsqrt(widen(running_var) + eps)
     output = (widen(x) - mean) * _along(rstd, x, [1])
     output = _affine(output, _along(weight, x, [1]), _along(bias, x, [1]))
-    saved = [running_mean, rstd]
-    # CPU PyTorch saves nothing in evaluation, other devices the statistics they used.
-    if expected()[1].shape == (0,):
-        saved = [hlo.constant(0, r.dtype, r.shape) for r in expected()[1:3]]
-    return [output, *saved]
+    return [output, *(hlo.constant(0, r.dtype, r.shape) for r in expected()[1:3])]
+
+
+def _check_statistics(input, training=True, **_) -> None:
+    if training and input.numel() == 0:
+        shape = list(input.shape)
+        raise RuntimeError(f"input tensor must have at least one element, but got {shape}")
+
+
+def _batch_norm_meta(
+    input, weight, bias, running_mean=None, running_var=None, training=True, **_
+) -> list:
+    # PyTorch's meta kernels answer for CUDA: statistics in evaluation too, and always in float32.
+    # They are asked for what they check.
+    output = torch.ops.aten.native_batch_norm(
+        input, weight, bias, running_mean, running_var, training, 0.0, 0.0
+    )[0]
+    dtype = _statistics_dtype(input, weight, bias, running_mean, running_var)
+    saved = input.new_empty((input.shape[1] if training else 0,), dtype=dtype)
+    return [laid_out_as(output, input), saved, saved]
 
 
 @op(
@@ -100,6 +145,8 @@ def _batch_norm_eval(x, weight, bias, running_mean, running_var, eps):
     "aten::_native_batch_norm_legit",
     writes=("running_mean", "running_var"),
     runtime=("momentum",),
+    meta=_batch_norm_meta,
+    check=_check_statistics,
 )
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     if not training:
@@ -111,18 +158,24 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
     return [*_finish(results), *running]
 
 
-@op("aten::_native_batch_norm_legit.no_stats", runtime=("momentum",))
+def _no_stats_meta(input, weight, bias, **_) -> list:
+    return _batch_norm_meta(input, weight, bias)
+
+
+@op(
+    "aten::_native_batch_norm_legit.no_stats",
+    runtime=("momentum",),
+    meta=_no_stats_meta,
+    check=_check_statistics,
+)
 def _native_batch_norm_legit_no_stats(input, weight, bias, training, momentum, eps):
     # Without running statistics there is nothing else to normalize by, training or not.
     results, *_ = _batch_norm_train(input, weight, bias, None, None, momentum, eps)
     return _finish(results)
 
 
-def _with_update_meta(input, weight, bias, **named) -> list:
-    # PyTorch's meta kernel chooses a backend by weight and bias and so needs both.
-    channels = input.new_empty((input.shape[1],))
-    weight, bias = (channels if x is None else x for x in (weight, bias))
-    return list(torch.ops.aten._batch_norm_with_update(input, weight, bias, **named))
+def _with_update_meta(input, **named) -> list:
+    return [*_batch_norm_meta(input, **named), input.new_empty((0,), dtype=torch.uint8)]
 
 
 @op(
@@ -130,6 +183,7 @@ def _with_update_meta(input, weight, bias, **named) -> list:
     writes=("running_mean", "running_var"),
     runtime=("momentum",),
     meta=_with_update_meta,
+    check=_check_statistics,
 )
 def _batch_norm_with_update(input, weight, bias, running_mean, running_var, momentum, eps):
     results, *running = _batch_norm_train(
@@ -138,6 +192,23 @@ def _batch_norm_with_update(input, weight, bias, running_mean, running_var, mome
     reserve = expected()[3]
     results.append(hlo.constant(0, reserve.dtype, reserve.shape))
     return [*_finish(results), *running]
+
+
+# The out= forms of operators that write arguments are no one's variants to the core. That of
+# native_batch_norm does the same, and its schema does not say that it writes.
+
+
+@procedure("aten::_native_batch_norm_legit.out", check=_check_statistics)
+def _native_batch_norm_legit_out(out, save_mean, save_invstd, **inputs):
+    targets = {"out": out, "save_mean": save_mean, "save_invstd": save_invstd}
+    torch.ops.aten.native_batch_norm.out(**inputs, **targets)
+
+
+@procedure("aten::_batch_norm_with_update.out", check=_check_statistics)
+def _batch_norm_with_update_out(out, save_mean, save_invstd, reserve, **inputs):
+    targets = {"out": out, "save_mean": save_mean, "save_invstd": save_invstd}
+    torch.ops.aten.native_batch_norm.out(**inputs, training=True, **targets)
+    reserve.resize_(0)
 
 
 @op("aten::native_batch_norm_backward")
@@ -155,10 +226,12 @@ def native_batch_norm_backward(
 ):
     grad, x = widen(grad_out), widen(input)
     dims = [d for d in range(x.ndim) if d != 1]
-    mean = save_mean if train else running_mean
-    rstd = widen(save_invstd) if train else hlo.rsqrt(widen(running_var) + eps)
-    rstd = _along(rstd, x, [1])
-    xhat = (x - _along(mean, x, [1])) * rstd
+    if train:
+        mean, rstd = _saved(save_mean, save_invstd, x, dims, [1])
+    else:
+        mean, rstd = _along(running_mean, x, [1]), hlo.rsqrt(widen(running_var) + eps)
+        rstd = _along(rstd, x, [1])
+    xhat = (x - mean) * rstd
     flow = _affine(grad, _along(weight, x, [1]), None)
     grad_input = _input_gradient(flow, xhat, rstd, dims) if train else flow * rstd
     grad_weight, grad_bias = hlo.reduce(grad * xhat, "add", dims), hlo.reduce(grad, "add", dims)
@@ -196,7 +269,13 @@ def batch_norm_backward(
 # ---- layer norm ----------------------------------------------------------------------------
 
 
-@op("aten::native_layer_norm")
+def _layer_norm_meta(input, normalized_shape, weight, bias, eps) -> list:
+    results = torch.ops.aten.native_layer_norm(input, normalized_shape, weight, bias, eps)
+    dtype = _statistics_dtype(input, weight, bias)
+    return [results[0], *(r.to(dtype) for r in results[1:])]
+
+
+@op("aten::native_layer_norm", meta=_layer_norm_meta)
 def native_layer_norm(input, normalized_shape, weight, bias, eps):
     x = widen(input)
     inner = list(range(x.ndim - len(normalized_shape), x.ndim))
@@ -212,8 +291,8 @@ def native_layer_norm_backward(
     grad, x = widen(grad_out), widen(input)
     split = x.ndim - len(normalized_shape)
     inner, outer = list(range(split, x.ndim)), list(range(split))
-    rstd = _along(rstd, x, outer)
-    xhat = (x - _along(mean, x, outer)) * rstd
+    mean, rstd = _saved(mean, rstd, x, inner, outer)
+    xhat = (x - mean) * rstd
     flow = _affine(grad, _along(weight, x, inner), None)
     grad_input = _input_gradient(flow, xhat, rstd, inner)
     grad_weight, grad_bias = hlo.reduce(grad * xhat, "add", outer), hlo.reduce(grad, "add", outer)
@@ -223,7 +302,19 @@ def native_layer_norm_backward(
 # ---- group norm ----------------------------------------------------------------------------
 
 
-@op("aten::native_group_norm")
+def _group_norm_meta(input, weight, bias, **named) -> list:
+    # The rule would serve any layout; CPU PyTorch takes those its group_norm passes on.
+    if not input.is_contiguous() and input.stride() != laid_out_as(input, input).stride():
+        raise RuntimeError(
+            f"native_group_norm: an input of shape {list(input.shape)} and strides "
+            f"{list(input.stride())} is neither contiguous nor has it channels last"
+        )
+    results = torch.ops.aten.native_group_norm(input, weight, bias, **named)
+    dtype = _statistics_dtype(input, weight, bias)
+    return [results[0], *(r.to(dtype) for r in results[1:])]
+
+
+@op("aten::native_group_norm", meta=_group_norm_meta)
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     x = hlo.reshape(widen(input), (N, group, C // group, HxW))
     xhat, mean, rstd = _normalized(x, [2, 3], eps)
@@ -235,8 +326,8 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
 def native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask):
     shape = (N, group, C // group, HxW)
     grad, x = hlo.reshape(widen(grad_out), shape), hlo.reshape(widen(input), shape)
-    rstd = _along(rstd, x, [0, 1])
-    xhat = (x - _along(mean, x, [0, 1])) * rstd
+    mean, rstd = _saved(mean, rstd, x, [2, 3], [0, 1])
+    xhat = (x - mean) * rstd
     flow = _affine(grad, _along(weight, x, [1, 2]), None)
     grad_input = _input_gradient(flow, xhat, rstd, [2, 3])
     grad_weight = hlo.reduce(grad * xhat, "add", [0, 3])

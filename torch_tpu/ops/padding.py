@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op
+from .common import channels_last_kept
 from .shape import move_dim, wrap
 
 
@@ -97,14 +98,18 @@ def _pad_backward(grad: Value, shape: Sequence[int], padding: Sequence[int], ref
     return grad.to(dtype)
 
 
-@op("aten::reflection_pad1d", "aten::reflection_pad2d", "aten::reflection_pad3d")
 def reflection_pad(self, padding):
     return _pad(self, padding, reflect=True)
 
 
-@op("aten::replication_pad1d", "aten::replication_pad2d", "aten::replication_pad3d")
 def replication_pad(self, padding):
     return _pad(self, padding, reflect=False)
+
+
+for _body in (reflection_pad, replication_pad):
+    for _n in (1, 2, 3):
+        _name = f"aten::{_body.__name__}{_n}d"
+        op(_name, **channels_last_kept(_name))(_body)
 
 
 @op(*(f"aten::reflection_pad{n}d_backward" for n in (1, 2, 3)))
@@ -120,14 +125,14 @@ def replication_pad_backward(grad_output, self, padding):
 # ---- pixels and channels ----------------------------------------------------------------------
 
 
-@op("aten::channel_shuffle")
+@op("aten::channel_shuffle", **channels_last_kept("aten::channel_shuffle"))
 def channel_shuffle(self, groups):
     batch, channels, *rest = self.shape
     x = hlo.reshape(self, (batch, groups, channels // groups, *rest))
     return hlo.reshape(move_dim(x, 1, 2), self.shape)
 
 
-@op("aten::pixel_shuffle")
+@op("aten::pixel_shuffle", **channels_last_kept("aten::pixel_shuffle"))
 def pixel_shuffle(self, upscale_factor):
     r = upscale_factor
     *lead, channels, height, width = self.shape
@@ -137,7 +142,7 @@ def pixel_shuffle(self, upscale_factor):
     return hlo.reshape(x, (*lead, channels // (r * r), height * r, width * r))
 
 
-@op("aten::pixel_unshuffle")
+@op("aten::pixel_unshuffle", **channels_last_kept("aten::pixel_unshuffle"))
 def pixel_unshuffle(self, downscale_factor):
     r = downscale_factor
     *lead, channels, height, width = self.shape

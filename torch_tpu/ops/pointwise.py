@@ -15,15 +15,15 @@ import torch
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import binary, expected, op
-from .common import is_infinite, operands, plain, scaled, with_sign_of
+from .common import is_infinite, is_unsigned, operands, plain, scaled, with_sign_of
 
 _ALPHA = {"alpha": (1,)}
 
 
-def _rows(names: str, word, promote: str = "arith") -> None:
+def _rows(names: str, word, promote: str = "arith", **options) -> None:
     """Register ``word`` for several overloads; Python numbers are made values for it."""
     for name in names.split():
-        binary(f"aten::{name}", lambda a, b: word(*operands(a, b)), promote=promote)
+        binary(f"aten::{name}", lambda a, b: word(*operands(a, b)), promote=promote, **options)
 
 
 # ---- sums and products ---------------------------------------------------------------------
@@ -121,8 +121,29 @@ _rows("fmod.Tensor fmod.Scalar", lambda a, b: a % b)
 # ---- powers --------------------------------------------------------------------------------
 
 
+def _integer_power(base: Value, exponent: Value) -> Value:
+    """By repeated squaring. XLA's own looks at six bits of the exponent only."""
+    negative = exponent < 0
+    everywhere = list(range(base.ndim))
+
+    def unfinished(base, exponent, power):
+        return hlo.reduce(exponent != 0, "or", everywhere)
+
+    def step(base, exponent, power):
+        half = hlo.binary("shift_right_logical", exponent, hlo.full_like(exponent, 1))
+        return [base * base, half, hlo.select((exponent & 1) != 0, power * base, power)]
+
+    # The inverse is a whole number for 1 and -1 only, where one bit of the exponent decides.
+    start = [base, hlo.select(negative, exponent & 1, exponent), hlo.full_like(base, 1)]
+    power = hlo.while_loop(unfinished, step, start)[2]
+    whole = base == 1 if is_unsigned(base.dtype) else hlo.abs(base) == 1
+    return hlo.select(negative & hlo.not_(whole), hlo.zeros_like(power), power)
+
+
 def _power(self, exponent):
     self, exponent = operands(self, exponent)
+    if self.is_integral:
+        return _integer_power(self, exponent)
     power = self**exponent
     if not self.is_complex:
         return power
@@ -131,7 +152,16 @@ def _power(self, exponent):
     return hlo.select(vanishes, hlo.zeros_like(power), power)
 
 
-op("aten::pow.Tensor_Tensor", "aten::pow.Scalar", promote="arith")(_power)
+def _check_power(self, exponent) -> None:
+    dtype = torch.result_type(self, exponent)
+    if dtype is torch.bool:
+        raise NotImplementedError("aten::pow is not defined for torch.bool")
+    inexact = dtype.is_floating_point or dtype.is_complex
+    if isinstance(exponent, int) and exponent < 0 and not inexact:
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+
+
+op("aten::pow.Tensor_Tensor", "aten::pow.Scalar", promote="arith", check=_check_power)(_power)
 
 _SHORT_POWERS = {
     0: lambda x: hlo.full_like(x, 1),
@@ -145,7 +175,12 @@ _SHORT_POWERS = {
 }
 
 
-@op("aten::pow.Tensor_Scalar", promote="arith", specialize={"exponent": tuple(_SHORT_POWERS)})
+@op(
+    "aten::pow.Tensor_Scalar",
+    promote="arith",
+    specialize={"exponent": tuple(_SHORT_POWERS)},
+    check=_check_power,
+)
 def pow_Tensor_Scalar(self, exponent):
     if plain(exponent, *_SHORT_POWERS):
         x = self.to(promote.compute_dtype(expected()[0].dtype))
@@ -169,8 +204,6 @@ _rows("xlogy.Tensor xlogy.Scalar_Self xlogy.Scalar_Other", _xlogy, promote="floa
 
 def _log_sum(a: Value, b: Value, exponential, log_of_sum) -> Value:
     """log(exp(a) + exp(b)) without overflow; ``log_of_sum`` is log(1 + x) in the same base."""
-    if a.is_complex:
-        raise NotImplementedError(f"aten::logaddexp of {a.dtype}: no stable complex form yet")
     largest = hlo.maximum(a, b)
     total = largest + log_of_sum(exponential(-hlo.abs(a - b)))
     # inf - inf is NaN; equal infinities are their own sum.
@@ -181,13 +214,38 @@ def _log1p(x: Value) -> Value:
     return hlo.unary("log_plus_one", x)
 
 
-_rows("logaddexp", lambda a, b: _log_sum(a, b, hlo.exp, _log1p), promote="float")
+def _log_sum_exp(a: Value, b: Value) -> Value:
+    if not a.is_complex:
+        return _log_sum(a, b, hlo.exp, _log1p)
+    smaller = hlo.real(a) < hlo.real(b)
+    low, high = hlo.select(smaller, a, b), hlo.select(smaller, b, a)
+    total = _log1p(hlo.exp(low - high)) + high
+    # As in ATen: two exponentials of -inf are zero whatever their angles, those of inf add up.
+    least, most = hlo.real(low), hlo.real(high)
+    infinite = is_infinite(most) & (least == most)
+    beyond = hlo.select(most < 0, low, hlo.log(hlo.exp(low) + hlo.exp(high)))
+    total = hlo.select(infinite, beyond, total)
+    nan = hlo.full_like(a, complex(math.nan, math.nan))
+    return hlo.select(hlo.is_nan(a) | hlo.is_nan(b), nan, total)
+
+
+def _check_log_sum(name: str, complex_too: bool) -> dict:
+    def check(self, other):
+        dtype = torch.result_type(self, other)
+        if not (dtype.is_floating_point or (complex_too and dtype.is_complex)):
+            raise NotImplementedError(f"aten::{name} is not defined for {dtype}")
+
+    return {"check": check}
+
+
+_rows("logaddexp", _log_sum_exp, promote="float", **_check_log_sum("logaddexp", True))
 _rows(
     "logaddexp2",
     lambda a, b: _log_sum(
         a, b, lambda x: hlo.full_like(x, 2) ** x, lambda x: _log1p(x) * (1 / math.log(2))
     ),
     promote="float",
+    **_check_log_sum("logaddexp2", False),
 )
 
 
@@ -226,12 +284,12 @@ def clamp(self, min=None, max=None):  # noqa: A002 - the schema's names
     return self if max is None else _smaller(*operands(self, max))
 
 
-@op("aten::clamp_min", "aten::clamp_min.Tensor", promote="arith")
+@op("aten::clamp_min", "aten::clamp_min.Tensor", promote="arith", bounds={"min": "fits result"})
 def clamp_min(self, min):  # noqa: A002
     return _larger(*operands(self, min))
 
 
-@op("aten::clamp_max", "aten::clamp_max.Tensor", promote="arith")
+@op("aten::clamp_max", "aten::clamp_max.Tensor", promote="arith", bounds={"max": "fits result"})
 def clamp_max(self, max):  # noqa: A002
     return _smaller(*operands(self, max))
 
@@ -279,14 +337,37 @@ def _lcm(a: Value, b: Value) -> Value:
     return hlo.abs(quotient * b)
 
 
-_rows("gcd", _gcd)
-_rows("lcm", _lcm)
+def _integers_only(name: str) -> dict:
+    def check(self, other):
+        dtype = torch.result_type(self, other)
+        if dtype is torch.bool or dtype.is_floating_point or dtype.is_complex:
+            raise NotImplementedError(f"aten::{name} is not defined for {dtype}")
+
+    return {"check": check}
+
+
+# Of a NaN, Euclid's algorithm would find no end.
+_rows("gcd", _gcd, **_integers_only("gcd"))
+_rows("lcm", _lcm, **_integers_only("lcm"))
 
 
 # ---- selection by mask ---------------------------------------------------------------------
 
 
-@op("aten::where.self")
+def _where_meta(condition, self, other) -> list:
+    # Kernels still take a uint8 condition; PyTorch's meta kernel does not.
+    condition = condition.bool() if condition.dtype is torch.uint8 else condition
+    return [torch.ops.aten.where.self(condition, self, other)]
+
+
+def _check_where(self, other, out=None) -> None:
+    if out is not None and out.dtype is not torch.result_type(self, other):
+        raise RuntimeError(
+            f"Expected out type to be {torch.result_type(self, other)} but got {out.dtype}"
+        )
+
+
+@op("aten::where.self", meta=_where_meta, check=_check_where)
 def where_self(condition, self, other):
     dtype = expected()[0].dtype
     chosen = promote.as_value(self, dtype), promote.as_value(other, dtype)
@@ -295,6 +376,6 @@ def where_self(condition, self, other):
     return hlo.select(hlo.expand(condition.to(torch.bool), shape), on_true, on_false)
 
 
-@op("aten::masked_fill.Scalar", "aten::masked_fill.Tensor")
+@op("aten::masked_fill.Scalar", "aten::masked_fill.Tensor", bounds={"value": "fits self"})
 def masked_fill(self, mask, value):
     return where_self(mask, value, self)

@@ -17,7 +17,7 @@ import torch
 from ..lowering import hlo
 from ..lowering.builder import current
 from ..lowering.registry import expected, op
-from .common import widened
+from .common import channels_last_kept, widened
 
 # Up to this many elements of a window are combined one by one: XLA makes one vector loop of it.
 _UNROLL = 16
@@ -251,7 +251,7 @@ for _spatial in (2, 3):
     _register_max(_spatial)
 
 
-@op("aten::max_unpool2d")
+@op("aten::max_unpool2d", **channels_last_kept("aten::max_unpool2d"))
 def max_unpool2d(self, indices, output_size):
     return _scatter_planes(indices, self, expected()[0].shape, 2, "set")
 
@@ -293,6 +293,8 @@ def _fractional_max_pool(x, kernel, out, samples):
     spatial = len(out)
     sizes, lead = x.shape[-spatial:], x.shape[:-spatial]
     planes = math.prod(lead)
+    # There may be samples for more batches than the input has.
+    samples = hlo.slice_dim(samples, 0, 0, math.prod(lead[:-1]))
     samples = hlo.reshape(samples, (planes, spatial))
     window = (planes, *out, *kernel)
     index = hlo.constant(0, torch.int32, window)

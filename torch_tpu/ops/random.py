@@ -257,4 +257,5 @@ def _masked_scale(x: Value, mask: Value, scale) -> Value:
 
 @op("aten::native_dropout_backward", runtime=("scale",))
 def native_dropout_backward(grad_output, mask, scale):
-    return _masked_scale(grad_output, mask, scale)
+    # Integers times a number are float, as everywhere.
+    return _masked_scale(grad_output.to(promote.float_dtype(grad_output.dtype)), mask, scale)

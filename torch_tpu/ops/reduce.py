@@ -16,6 +16,8 @@ from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.promote import compute_dtype
 from ..lowering.registry import expected, op, procedure
+from .common import check_dtypes
+from .shape import wrap
 
 # ---- shared helpers ------------------------------------------------------------------------
 
@@ -25,7 +27,8 @@ def axes(x: Value, dim=None) -> list[int]:
     if dim is None or dim in ([], ()):
         return list(range(x.ndim))
     dims = [dim] if isinstance(dim, int) else dim
-    return sorted({d % x.ndim for d in dims}) if x.ndim else []
+    dims = {wrap(d, x.ndim) for d in dims}
+    return sorted(dims) if x.ndim else []
 
 
 def widen(x: Value, dtype: torch.dtype | None = None) -> Value:
@@ -134,40 +137,54 @@ def hash_tensor(self, dim=(), keepdim=False, mode=0):
 # ---- extremes ------------------------------------------------------------------------------
 
 
-def _nonempty(x: Value, name: str, dim: int | None = None) -> None:
-    """Refuse an extreme of nothing, as ATen does."""
-    if dim is None and not x.numel:
-        raise RuntimeError(
-            f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
-            "Specify the reduction dim with the 'dim' argument."
-        )
-    if dim is not None and x.ndim and not x.shape[dim]:
-        raise IndexError(f"{name}(): Expected reduction dim {dim} to have non-zero size.")
+def _nonempty(x, name: str, dim) -> None:
+    """Refuse an extreme of nothing, as ATen does; ``dim`` is an int, a list or None."""
+    if dim is None or dim in ([], ()):
+        if x.numel() == 0:
+            kind = IndexError if name.startswith("arg") else RuntimeError
+            raise kind(
+                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
+                "Specify the reduction dim with the 'dim' argument."
+            )
+        return
+    for d in [dim] if isinstance(dim, int) else dim:
+        # A dim out of range is for the meta kernel to refuse.
+        if x.ndim and -x.ndim <= d < x.ndim and not x.shape[d]:
+            raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
 
 
-@op("aten::max")
+def choosing(name: str, **dtypes) -> dict:
+    """The `check` of an operator that picks elements along ``dim``: of an empty one there is none,
+    and out= arguments have exactly ``dtypes`` (see `check_dtypes`)."""
+
+    def check(self, dim=None, **given):
+        _nonempty(self, name, dim)
+        check_dtypes(name, self, given, **dtypes)
+
+    return {"check": check}
+
+
+@op("aten::max", **choosing("max"))
 def max_all(self):
-    _nonempty(self, "max")
     return amax(self)
 
 
-@op("aten::min")
+@op("aten::min", **choosing("min"))
 def min_all(self):
-    _nonempty(self, "min")
     return amin(self)
 
 
-@op("aten::amax")
+@op("aten::amax", **choosing("amax", out=None))
 def amax(self, dim=None, keepdim=False):
     return hlo.reduce(self, "maximum", axes(self, dim), keepdim)
 
 
-@op("aten::amin")
+@op("aten::amin", **choosing("amin", out=None))
 def amin(self, dim=None, keepdim=False):
     return hlo.reduce(self, "minimum", axes(self, dim), keepdim)
 
 
-@op("aten::aminmax")
+@op("aten::aminmax", **choosing("aminmax", min=None, max=None))
 def aminmax(self, dim=None, keepdim=False):
     return amin(self, dim, keepdim), amax(self, dim, keepdim)
 
@@ -196,20 +213,18 @@ def extreme(x: Value, word: str, dim: int) -> tuple[Value, Value]:
 def _extreme_dim(x: Value, word: str, dim: int, keepdim: bool) -> list[Value]:
     if not x.ndim:
         return [x, hlo.constant(0, torch.int64)]
-    dim %= x.ndim
+    dim = wrap(dim, x.ndim)
     pair = extreme(x, word, dim)
     return [p if keepdim else hlo.squeeze(p, dim) for p in pair]
 
 
-@op("aten::max.dim")
+@op("aten::max.dim", **choosing("max"))
 def max_dim(self, dim, keepdim=False):
-    _nonempty(self, "max", dim)
     return _extreme_dim(self, "maximum", dim, keepdim)
 
 
-@op("aten::min.dim")
+@op("aten::min.dim", **choosing("min"))
 def min_dim(self, dim, keepdim=False):
-    _nonempty(self, "min", dim)
     return _extreme_dim(self, "minimum", dim, keepdim)
 
 
@@ -219,12 +234,12 @@ def _arg_extreme(x: Value, word: str, dim) -> Value:
     return hlo.reshape(index, expected()[0].shape)
 
 
-@op("aten::argmax")
+@op("aten::argmax", **choosing("argmax"))
 def argmax(self, dim=None, keepdim=False):
     return _arg_extreme(self, "maximum", dim)
 
 
-@op("aten::argmin")
+@op("aten::argmin", **choosing("argmin"))
 def argmin(self, dim=None, keepdim=False):
     return _arg_extreme(self, "minimum", dim)
 
@@ -257,22 +272,29 @@ def _as_expected(values) -> list[Value]:
     return [hlo.convert(v, r.dtype) for v, r in zip(values, expected(), strict=True)]
 
 
-@op("aten::var.correction")
+def _check_moments(self) -> None:
+    if not (self.dtype.is_floating_point or self.dtype.is_complex):
+        raise RuntimeError(
+            f"std and var only support floating point and complex dtypes, got {self.dtype}"
+        )
+
+
+@op("aten::var.correction", check=_check_moments)
 def var_correction(self, dim=None, correction=None, keepdim=False):
     return _as_expected(_variance(self, dim, correction, keepdim, root=False)[:1])
 
 
-@op("aten::std.correction")
+@op("aten::std.correction", check=_check_moments)
 def std_correction(self, dim=None, correction=None, keepdim=False):
     return _as_expected(_variance(self, dim, correction, keepdim, root=True)[:1])
 
 
-@op("aten::var_mean.correction")
+@op("aten::var_mean.correction", check=_check_moments)
 def var_mean_correction(self, dim=None, correction=None, keepdim=False):
     return _as_expected(_variance(self, dim, correction, keepdim, root=False))
 
 
-@op("aten::std_mean.correction")
+@op("aten::std_mean.correction", check=_check_moments)
 def std_mean_correction(self, dim=None, correction=None, keepdim=False):
     return _as_expected(_variance(self, dim, correction, keepdim, root=True))
 

@@ -16,7 +16,7 @@ import struct
 import torch
 
 from ..lowering import hlo
-from ..lowering.registry import expected, op
+from ..lowering.registry import expected, op, overload
 from .common import widened
 
 # More taps than this for one output are gathered at once, then reduced.
@@ -249,10 +249,28 @@ def _scales(options):
     return [value for name, value in options.items() if name.startswith("scales")]
 
 
+def _nearest_meta(name):
+    """PyTorch's meta kernels of nearest sampling stumble over inputs without elements."""
+
+    def meta(self, output_size, **options):
+        function = overload(name)
+        if self.numel():
+            return [function(self, output_size, **options)]
+        if 0 in self.shape[1:]:
+            raise RuntimeError(
+                f"{name}: Non-empty {self.ndim}D data tensor expected but got a tensor with sizes "
+                f"{list(self.shape)}"
+            )
+        probe = function(self.new_empty((1, *self.shape[1:])), output_size, **options)
+        return [probe[:0]]
+
+    return meta
+
+
 def _register(name, maker, spatial):
     picks = maker in (_nearest, _nearest_exact)
 
-    @op(name)
+    @op(name, meta=_nearest_meta(name) if picks else None)
     def resample(self, output_size, align_corners=False, **options):
         outs = expected()[0].shape[-spatial:]
         sizes = self.shape[-spatial:]

@@ -29,14 +29,31 @@ def randperm(n, rng=None):
     return ordered[1].to(result.dtype)
 
 
-@op("aten::multinomial", random=True)
+_MOST_CATEGORIES = 2**24
+
+
+def _check_multinomial(self, num_samples, replacement=False, out=None) -> None:
+    categories = self.shape[-1] if self.ndim else 0
+    if not self.is_floating_point():
+        wrong = f"only supports floating-point dtypes for input, got {self.dtype}"
+    elif self.ndim not in (1, 2):
+        wrong = f"takes the probabilities of 1 or 2 dim, got {list(self.shape)}"
+    elif num_samples <= 0:
+        wrong = f"cannot sample n_sample <= 0 samples, got {num_samples}"
+    elif not replacement and num_samples > categories:
+        wrong = f"cannot draw {num_samples} of {categories} categories without replacement"
+    elif categories > _MOST_CATEGORIES:
+        wrong = f"number of categories cannot exceed 2^24, got {categories}"
+    elif out is not None and out.dtype is not torch.int64:
+        wrong = f"expects Long tensor out, got {out.dtype}"
+    else:
+        return
+    raise RuntimeError(f"multinomial {wrong}")
+
+
+@op("aten::multinomial", random=True, check=_check_multinomial)
 def multinomial(self, num_samples, replacement=False, rng=None):
     result = expected()[0]
-    if not replacement and num_samples > self.shape[-1]:
-        raise RuntimeError(
-            f"multinomial: cannot draw {num_samples} of {self.shape[-1]} categories without "
-            "replacement"
-        )
     weights = self.to(promote.compute_dtype(self.dtype))
     weights = hlo.reshape(weights, (weights.numel // weights.shape[-1], weights.shape[-1]))
     if replacement and num_samples > 1:

@@ -14,7 +14,7 @@ import torch
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import op
-from .index import at_least_1d, plan
+from .index import at_least_1d, check_elements, check_indices, is_unreachable, plan
 from .shape import from_end, wrap
 
 _WORDS = {
@@ -131,32 +131,32 @@ def _scatter(self: Value, dim: int, index: Value, src, reduce: str, include_self
     return hlo.reshape(out, self.shape)
 
 
-@op("aten::scatter.src")
+@op("aten::scatter.src", check=check_elements)
 def scatter_src(self, dim, index, src):
     return _scatter(self, dim, index, src, "set")
 
 
-@op("aten::scatter.value")
+@op("aten::scatter.value", check=check_elements, bounds={"value": "fits self"})
 def scatter_value(self, dim, index, value):
     return _scatter(self, dim, index, value, "set")
 
 
-@op("aten::scatter.reduce")
+@op("aten::scatter.reduce", check=check_elements)
 def scatter_reduce(self, dim, index, src, reduce):
     return _scatter(self, dim, index, src, reduce)
 
 
-@op("aten::scatter.value_reduce")
+@op("aten::scatter.value_reduce", check=check_elements)
 def scatter_value_reduce(self, dim, index, value, reduce):
     return _scatter(self, dim, index, value, reduce)
 
 
-@op("aten::scatter_add")
+@op("aten::scatter_add", check=check_elements)
 def scatter_add(self, dim, index, src):
     return _scatter(self, dim, index, src, "add")
 
 
-@op("aten::scatter_reduce.two")
+@op("aten::scatter_reduce.two", check=check_elements)
 def scatter_reduce_two(self, dim, index, src, reduce, include_self=True):
     return _scatter(self, dim, index, src, reduce, include_self)
 
@@ -180,7 +180,30 @@ def _slices(self: Value, dim: int, index: Value, source: Value):
     return x, write, source.to(x.dtype)
 
 
-@op("aten::index_add")
+def _check_shapes(self, dim, source) -> None:
+    """Meta kernels compare fewer dims of ``source`` than the kernels do."""
+    shapes, dim = [list(x.shape) for x in (self, source)], wrap(dim, self.ndim)
+    if self.ndim and source.ndim:
+        shapes = [s[:dim] + s[dim + 1 :] for s in shapes]
+    if shapes[0] != shapes[1]:
+        raise RuntimeError(
+            "source tensor shape must match self tensor shape, excluding the specified dimension. "
+            f"Got self.shape = {list(self.shape)} source.shape = {list(source.shape)}"
+        )
+
+
+def _check_unreachable(self, dim, index) -> None:
+    if is_unreachable(self, dim, index) and 0 not in self.shape[:dim] + self.shape[dim:][1:]:
+        raise RuntimeError(f"index is out of bounds for dimension {dim} with size 0")
+
+
+def _check_reduce(self, dim, index, source) -> None:
+    _check_shapes(self, dim, source)
+    if is_unreachable(self, dim, index):
+        raise IndexError(f"index is out of bounds for dimension {dim} with size 0")
+
+
+@op("aten::index_add", check=_check_shapes)
 def index_add(self, dim, index, source, alpha=1):
     x, write, source = _slices(self, dim, index, source)
     work = promote.compute_dtype(x.dtype)
@@ -188,13 +211,18 @@ def index_add(self, dim, index, source, alpha=1):
     return hlo.reshape(write(x.to(work), source, "add").to(x.dtype), self.shape)
 
 
-@op("aten::index_copy")
+@op("aten::index_copy", check=_check_unreachable)
 def index_copy(self, dim, index, source):
     x, write, source = _slices(self, dim, index, source)
     return hlo.reshape(write(x, source, "set"), self.shape)
 
 
-@op("aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor")
+@op(
+    "aten::index_fill.int_Scalar",
+    "aten::index_fill.int_Tensor",
+    check=_check_unreachable,
+    bounds={"value": "fits self"},
+)
 def index_fill(self, dim, index, value):
     value = hlo.reshape(promote.as_value(value, self.dtype), ())
     size = hlo.full_like(index, self.shape[dim] if self.ndim else 1)
@@ -203,7 +231,7 @@ def index_fill(self, dim, index, value):
     return hlo.reshape(write(x, source, "set"), self.shape)
 
 
-@op("aten::index_reduce")
+@op("aten::index_reduce", check=_check_reduce)
 def index_reduce(self, dim, index, source, reduce, include_self=True):
     x, write, source = _slices(self, dim, index, source)
     return hlo.reshape(reduce_into(write, x, source, reduce, include_self), self.shape)
@@ -218,7 +246,13 @@ def _put_with_masks(self, indices, values, accumulate=False, unsafe=False):
     return index_put_with_masks(self, indices, values, accumulate, unsafe)
 
 
-@op("aten::index_put", "aten::_index_put_impl", host=("indices",), masks=_put_with_masks)
+@op(
+    "aten::index_put",
+    "aten::_index_put_impl",
+    host=("indices",),
+    masks=_put_with_masks,
+    check=check_indices,
+)
 def index_put(self, indices, values, accumulate=False, unsafe=False):
     p = plan(self.shape, indices, "aten::index_put")
     if values.dtype is not self.dtype:
@@ -245,7 +279,12 @@ def index_put(self, indices, values, accumulate=False, unsafe=False):
     return out.to(self.dtype)
 
 
-@op("aten::put")
+def _check_put(self, index) -> None:
+    if index.numel() and not self.numel():
+        raise IndexError("put_(): Tried to put elements into an empty tensor")
+
+
+@op("aten::put", check=_check_put)
 def put(self, index, source, accumulate=False):
     if not index.numel:
         return self

@@ -67,7 +67,14 @@ def searchsorted_Tensor(
     return _positions(sorted_sequence, self, right or side == "right", sorter)
 
 
-@op("aten::bucketize.Tensor", "aten::bucketize.Scalar")
+def _check_boundaries(boundaries) -> None:
+    if boundaries.ndim != 1:
+        raise RuntimeError(
+            f"bucketize: boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})"
+        )
+
+
+@op("aten::bucketize.Tensor", "aten::bucketize.Scalar", check=_check_boundaries)
 def bucketize_Tensor(self, boundaries, out_int32=False, right=False):
     return _positions(boundaries, self, right)
 

@@ -10,6 +10,7 @@ what only fixes the result's shape (``end``) is declared run-time too and then n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -20,8 +21,14 @@ from ..lowering.registry import expected, op
 
 
 def wrap(dim: int, rank: int) -> int:
-    """A non-negative dim; 0-dim tensors have one virtual dim."""
-    return dim % max(rank, 1)
+    """A non-negative dim; 0-dim tensors have one virtual dim. Not every meta kernel checks it."""
+    rank = max(rank, 1)
+    if not -rank <= dim < rank:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], "
+            f"but got {dim})"
+        )
+    return dim % rank
 
 
 def move_dim(x: Value, source: int, target: int) -> Value:
@@ -61,10 +68,30 @@ def cat(tensors, dim=0):
     return hlo.concatenate(parts, wrap(dim, parts[0].ndim))
 
 
+def _check_chunks(tensors, dim, num_chunks) -> None:
+    # PyTorch looks for the dims of 0-dim tensors where there are none, and crashes.
+    if any(x.ndim == 0 for x in tensors):
+        raise RuntimeError("_chunk_cat expects tensors of at least 1 dim, got a 0-dim tensor")
+
+
+@op("aten::_chunk_cat", check=_check_chunks)
+def _chunk_cat(tensors, dim, num_chunks):
+    """Every tensor padded and cut into ``num_chunks`` rows, which are laid side by side."""
+    result = expected()[0]
+    dim, rows = wrap(dim, tensors[0].ndim), []
+    for x in tensors:
+        high = [0] * x.ndim
+        high[dim] = -x.shape[dim] % num_chunks
+        padded = hlo.pad(x.to(result.dtype), hlo.constant(0, result.dtype), [0] * x.ndim, high)
+        lead = (*x.shape[:dim], num_chunks)
+        rows.append(hlo.reshape(padded, (*lead, padded.numel // math.prod(lead))))
+    return hlo.concatenate(rows, dim + 1)
+
+
 @op("aten::stack")
 def stack(tensors, dim=0):
     result = expected()[0]
-    dim = dim % len(result.shape)
+    dim = wrap(dim, len(result.shape))
     return hlo.concatenate([hlo.unsqueeze(x.to(result.dtype), dim) for x in tensors], dim)
 
 
@@ -187,7 +214,20 @@ def diagonal_backward(grad_output, input_sizes, offset, dim1, dim2):
     return _put_diagonal(base, grad_output, offset, dim1, dim2)
 
 
-@op("aten::diagonal_scatter")
+def fits_slice(src, region) -> None:
+    """Refuse a ``src`` that is not the shape of the part it replaces; meta kernels do not look."""
+    if src.shape != region.shape:
+        raise RuntimeError(
+            "expected src to have a size equal to the slice of self. "
+            f"src size = {list(src.shape)}, slice size = {list(region.shape)}"
+        )
+
+
+def _check_diagonal(self, src, offset=0, dim1=0, dim2=1):
+    fits_slice(src, torch.diagonal(self, offset, dim1, dim2))
+
+
+@op("aten::diagonal_scatter", check=_check_diagonal)
 def diagonal_scatter(self, src, offset=0, dim1=0, dim2=1):
     return _put_diagonal(self, src.to(self.dtype), offset, dim1, dim2)
 
@@ -202,7 +242,11 @@ def select_backward(grad_output, input_sizes, dim, index):
     return place(base, hlo.unsqueeze(grad_output, dim), dim, from_end(index, input_sizes[dim]))
 
 
-@op("aten::select_scatter", runtime=("index",))
+def _check_select(self, src, dim, index):
+    fits_slice(src, torch.select(self, dim, index))
+
+
+@op("aten::select_scatter", runtime=("index",), check=_check_select)
 def select_scatter(self, src, dim, index):
     dim = wrap(dim, self.ndim)
     src = hlo.unsqueeze(src.to(self.dtype), dim)
@@ -232,7 +276,11 @@ def slice_backward(grad_output, input_sizes, dim, start, end, step):
     return place(base, _spread(grad_output, dim, step), dim, start)
 
 
-@op("aten::slice_scatter", runtime=("start", "end"))
+def _check_slice(self, src, dim=0, start=None, end=None, step=1):
+    fits_slice(src, torch.ops.aten.slice.Tensor(self, dim, start, end, step))
+
+
+@op("aten::slice_scatter", runtime=("start", "end"), check=_check_slice)
 def slice_scatter(self, src, dim=0, start=None, end=None, step=1):
     dim = wrap(dim, self.ndim)
     start = _slice_start(start, self.shape[dim])
@@ -246,7 +294,13 @@ def slice_scatter(self, src, dim=0, start=None, end=None, step=1):
     return hlo.select(mask, values, self)
 
 
-@op("aten::narrow_copy", runtime=("start",))
+def _check_narrow(self, dim, start, length) -> None:
+    if dim >= self.ndim:
+        raise RuntimeError(f"narrow_copy: dimension {dim} of a tensor of {self.ndim} dimensions")
+    torch.narrow(self, dim, start, length)
+
+
+@op("aten::narrow_copy", runtime=("start",), check=_check_narrow)
 def narrow_copy(self, dim, start, length):
     dim = wrap(dim, self.ndim)
     sizes = list(self.shape)
@@ -279,7 +333,7 @@ def copy(self, src):
     return hlo.expand(src.to(self.dtype), self.shape)
 
 
-@op("aten::fill.Scalar", "aten::fill.Tensor", overwrites=True)
+@op("aten::fill.Scalar", "aten::fill.Tensor", bounds={"value": "fits self"}, overwrites=True)
 def fill(self, value):
     return hlo.expand(promote.as_value(value, self.dtype), self.shape)
 

@@ -42,14 +42,22 @@ def _log_softmax(self, dim, half_to_float):
     return _rounded(x - hlo.log(_total(hlo.exp(x), dims)))
 
 
-@op("aten::_softmax_backward_data")
+def _check_gradient(grad_output, output) -> None:
+    if grad_output.shape != output.shape:
+        raise RuntimeError(
+            "Expected tensor for argument 'grad_output' to have same size as tensor for argument "
+            f"'output'; but {list(grad_output.shape)} does not equal {list(output.shape)}"
+        )
+
+
+@op("aten::_softmax_backward_data", check=_check_gradient)
 def _softmax_backward_data(grad_output, output, dim, input_dtype):
     grad, output = widen(grad_output), widen(output)
     flow = grad * output
     return _rounded(flow - output * _total(flow, axes(output, dim)))
 
 
-@op("aten::_log_softmax_backward_data")
+@op("aten::_log_softmax_backward_data", check=_check_gradient)
 def _log_softmax_backward_data(grad_output, output, dim, input_dtype):
     grad, output = widen(grad_output), widen(output)
     return _rounded(grad - hlo.exp(output) * _total(grad, axes(output, dim)))

@@ -14,7 +14,9 @@ import torch
 from ..lowering import hlo
 from ..lowering.builder import Value, current
 from ..lowering.registry import op
-from .reduce import index_dtype
+from .common import PAIR, exact_out
+from .reduce import choosing, index_dtype
+from .shape import wrap
 
 
 def _sorted_pair(x: Value, dim: int, descending: bool) -> tuple[Value, Value]:
@@ -24,7 +26,7 @@ def _sorted_pair(x: Value, dim: int, descending: bool) -> tuple[Value, Value]:
 
 def _along_last(x: Value, dim: int) -> tuple[Value, list[int]]:
     """``x`` with ``dim`` moved to the end, and the permutation that moves it back."""
-    dim %= x.ndim
+    dim = wrap(dim, x.ndim)
     order = [d for d in range(x.ndim) if d != dim] + [dim]
     return hlo.transpose(x, order), [order.index(d) for d in range(x.ndim)]
 
@@ -34,11 +36,12 @@ def _scalar_pair(x: Value) -> list[Value]:
     return [x, hlo.constant(0, torch.int64)]
 
 
-@op("aten::sort.stable", "aten::sort")
+@op("aten::sort.stable", "aten::sort", **exact_out("sort", **PAIR))
 def sort_stable(self, dim=-1, descending=False, stable=None):
+    dim = wrap(dim, self.ndim)
     if not self.ndim:
         return _scalar_pair(self)
-    values, indices = _sorted_pair(self, dim % self.ndim, descending)
+    values, indices = _sorted_pair(self, dim, descending)
     return values, hlo.convert(indices, torch.int64)
 
 
@@ -106,11 +109,11 @@ def _kept(values: Value, indices: Value, dim: int, keepdim: bool) -> list[Value]
     return pair if keepdim else [hlo.squeeze(v, dim) for v in pair]
 
 
-@op("aten::kthvalue")
+@op("aten::kthvalue", **choosing("kthvalue", **PAIR))
 def kthvalue(self, k, dim=-1, keepdim=False):
     if not self.ndim:
         return _scalar_pair(self)
-    dim %= self.ndim
+    dim = wrap(dim, self.ndim)
     pair = (hlo.slice_dim(v, dim, k - 1, k) for v in _sorted_pair(self, dim, False))
     return _kept(*pair, dim, keepdim)
 
@@ -144,7 +147,7 @@ def _median_of_all(x: Value, skip_nan: bool) -> Value:
 def _median_dim(x: Value, dim: int, keepdim: bool, skip_nan: bool) -> list[Value]:
     if not x.ndim:
         return _scalar_pair(x)
-    dim %= x.ndim
+    dim = wrap(dim, x.ndim)
     return _kept(*_median(x, dim, skip_nan), dim, keepdim)
 
 
@@ -158,21 +161,21 @@ def nanmedian(self):
     return _median_of_all(self, skip_nan=True)
 
 
-@op("aten::median.dim")
+@op("aten::median.dim", **choosing("median", **PAIR))
 def median_dim(self, dim, keepdim=False):
     return _median_dim(self, dim, keepdim, skip_nan=False)
 
 
-@op("aten::nanmedian.dim")
+@op("aten::nanmedian.dim", **choosing("nanmedian", **PAIR))
 def nanmedian_dim(self, dim, keepdim=False):
     return _median_dim(self, dim, keepdim, skip_nan=True)
 
 
-@op("aten::mode")
+@op("aten::mode", **choosing("mode", **PAIR))
 def mode(self, dim=-1, keepdim=False):
     if not self.ndim:
         return _scalar_pair(self)
-    dim %= self.ndim
+    dim = wrap(dim, self.ndim)
     size = self.shape[dim]
     values, indices = _sorted_pair(self, dim, False)
     position = hlo.iota(values.shape, dim, indices.dtype)

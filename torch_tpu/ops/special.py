@@ -15,7 +15,7 @@ import torch
 from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.registry import binary, op, unary
-from .common import erf, is_infinite, operands
+from .common import erf, is_infinite, operands, real_only
 
 
 def _chlo(name: str):
@@ -57,31 +57,23 @@ for _name, _word in {
     "lgamma": _lgamma,
     "digamma": _digamma,
     "special_entr": _entropy,
-    "sinc": _sinc,
 }.items():
-    unary(f"aten::{_name}", _word)
+    unary(f"aten::{_name}", _word, **real_only(_name))
+unary("aten::sinc", _sinc)
 
 
 @op("aten::polygamma", promote="float")
 def polygamma(n, self):
     if n == 0:
         return _digamma(self)
-    if n == 1:
-        return _trigamma(self)
+    if n < 0:
+        raise RuntimeError(f"polygamma(n, x) does not support negative n, got {n}")
+    x = self.to(torch.float64)
     factor = (1 if n % 2 else -1) * float(math.factorial(n))
-    return _zeta(hlo.full_like(self, n + 1), self) * factor
-
-
-def _trigamma(x: Value) -> Value:
-    """zeta(2, x), reflected for x < 1/2."""
-    reflected = x < 0.5
-    # sin(pi x) by the distance to the nearest integer, which is exact.
-    distance = x - hlo.unary("round_nearest_even", x)
-    sine = hlo.unary("sine", distance * math.pi)
-    positive = hlo.select(reflected, 1 - x, x)
-    value = _zeta(hlo.full_like(x, 2), positive)
-    value = hlo.where(is_infinite(x), 0.0, value)
-    return hlo.select(reflected, (math.pi / sine) * (math.pi / sine) - value, value)
+    value = _zeta(hlo.full_like(x, n + 1), x) * factor
+    if n == 1:
+        value = hlo.where(is_infinite(x), hlo.where(x > 0, 0.0, math.nan), value)
+    return value.to(self.dtype)
 
 
 # ---- logit ---------------------------------------------------------------------------------
@@ -106,14 +98,57 @@ def logit_backward(grad_output, self, eps=None):
 # ---- two operands --------------------------------------------------------------------------
 
 
+_ZETA_TERMS = 10
+# B(2j) / (2j)! of the Euler-Maclaurin formula.
+_ZETA_TAIL = tuple(
+    numerator / denominator / math.factorial(2 * j)
+    for j, (numerator, denominator) in enumerate(
+        ((1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510)), 1
+    )
+)
+
+
+def _zeta_series(x: Value, q: Value) -> Value:
+    """Hurwitz's zeta function for q > 0 and x > 1: a few terms, the rest by Euler and Maclaurin."""
+    power = functools.partial(hlo.binary, "power")
+    # A loop, because XLA takes long to compile many powers.
+    total, end = hlo.while_loop(
+        lambda k, *_: k < _ZETA_TERMS,
+        lambda k, total, at: [k + 1, total + power(at, -x), at + 1],
+        [hlo.constant(0, torch.int32), hlo.zeros_like(q), q],
+    )[1:]
+    last = power(end, -x)
+    tail = hlo.full_like(x, _ZETA_TAIL[-1])
+    for j in reversed(range(1, len(_ZETA_TAIL))):
+        tail = _ZETA_TAIL[j - 1] + tail * ((x + (2 * j - 1)) / end) * ((x + 2 * j) / end)
+    return total + last * (end / (x - 1) + 0.5 + tail * (x / end))
+
+
 def _zeta(x: Value, q: Value) -> Value:
-    """Hurwitz's zeta function, with its limits and poles where ATen has them."""
-    value = hlo.binary("chlo.zeta", x, q)
+    """Hurwitz's zeta function, with its limits and poles where ATen has them; in float64, as there.
+
+    For q < 0 the terms that count are those on either side of zero, and with d = -q - floor(-q),
+    zeta(x, q) = zeta(x, 1 - d) + (-1)^x (zeta(x, d) - zeta(x, 1 - q)).
+    """
+    dtype = x.dtype
+    x, q = x.to(torch.float64), q.to(torch.float64)
+    negative = q < 0
+    distance = hlo.where(negative, -q - hlo.floor(-q), 0.5)
+    starts = (hlo.select(negative, 1 - distance, q), distance)
+    starts += (hlo.select(negative, 1 - q, distance),)
+    every = hlo.concatenate([hlo.unsqueeze(start, 0) for start in starts], 0)
+    every = _zeta_series(hlo.expand(x, every.shape), every)
+    above, below, beyond = (hlo.squeeze(hlo.slice_dim(every, 0, k, k + 1), 0) for k in range(3))
+    odd = hlo.floor(x / 2) * 2 != x
+    value = hlo.select(odd, above - below + beyond, above + below - beyond)
+    value = hlo.select(negative, value, above)
+    # A power of a negative number has a value for whole exponents only.
+    value = hlo.where(negative & (x != hlo.floor(x)), math.nan, value)
     limit = hlo.where(q == 1, 1.0, math.inf)
     value = hlo.where(is_infinite(x) & (q <= 1), limit, value)
     pole = ((q <= 0) & (q == hlo.floor(q))) | (x == 1)
     value = hlo.where(pole, math.inf, value)
-    return hlo.where(x < 1, math.nan, value)
+    return hlo.where(x < 1, math.nan, value).to(dtype)
 
 
 def _xlog1py(a: Value, b: Value) -> Value:

@@ -16,9 +16,11 @@ from ..lowering.builder import Value
 from ..lowering.registry import expected, op, unary
 from .common import (
     BITS,
+    exact_out,
     is_infinite,
     is_unsigned,
     operands,
+    real_only,
     sign_bit,
     widened,
 )
@@ -62,9 +64,18 @@ def _conjugate(x: Value) -> Value:
     return hlo.complex(hlo.real(x), -hlo.imag(x)) if x.is_complex else x
 
 
+def _abs(x: Value) -> Value:
+    length = hlo.abs(x)
+    if not x.is_complex:
+        return length
+    # Beside an infinite part it does not matter that the other is NaN.
+    infinite = is_infinite(hlo.real(x)) | is_infinite(hlo.imag(x))
+    return hlo.select(infinite, hlo.full_like(length, math.inf), length)
+
+
 _EXACT = {
     "neg": hlo.neg,
-    "abs": hlo.abs,
+    "abs": _abs,
     "ceil": _of_floats(_word("ceil")),
     "floor": _of_floats(hlo.floor),
     "round": _of_floats(_word("round_nearest_even")),
@@ -73,8 +84,10 @@ _EXACT = {
     "sign": _sign,
     "sgn": _sgn,
 }
+_COMPLEX_TOO = ("neg", "abs", "sgn", "isnan", "isinf")
 for _name, _body in _EXACT.items():
-    unary(f"aten::{_name}", _body, promote=None)
+    _check = {} if _name in _COMPLEX_TOO else real_only(_name)
+    unary(f"aten::{_name}", _body, promote=None, **_check)
 unary("aten::_conj_physical", _conjugate, promote=None, inplace="aten::conj_physical_")
 
 
@@ -111,7 +124,8 @@ _QUESTIONS = {
     "signbit": sign_bit,
 }
 for _name, _body in _QUESTIONS.items():
-    unary(f"aten::{_name}", _body, promote=None)
+    _check = {} if _name in _COMPLEX_TOO else real_only(_name)
+    unary(f"aten::{_name}", _body, promote=None, **_check)
 
 
 @op("aten::nan_to_num")
@@ -143,15 +157,51 @@ def heaviside(self, values):
 # ---- real functions computed in floating point ---------------------------------------------
 
 
+def _on_parts(function, x: Value) -> Value:
+    """``function`` of a real number, of a complex one's parts each: a complex factor would mix
+    them, and infinities become NaN."""
+    if not x.is_complex:
+        return function(x)
+    return hlo.complex(function(hlo.real(x)), function(hlo.imag(x)))
+
+
 def _exp2(x: Value) -> Value:
     if x.is_complex:
-        return hlo.exp(x * math.log(2))
+        return hlo.exp(_on_parts(lambda part: part * math.log(2), x))
     return hlo.full_like(x, 2) ** x
 
 
 def _log_in_base(base: float):
     # A power of the base must give a whole number, so divide rather than multiply by 1/log(base).
-    return lambda x: hlo.log(x) / math.log(base)
+    return lambda x: _on_parts(lambda part: part / math.log(base), hlo.log(x))
+
+
+def _rsqrt(x: Value) -> Value:
+    # XLA's complex one is a power; its rounding errors turn up in parts that are zero.
+    return 1 / hlo.sqrt(x) if x.is_complex else hlo.rsqrt(x)
+
+
+def _product(a: Value, b: Value) -> Value:
+    """``a * b``, zero if a factor is zero and the other one infinite or NaN."""
+    vanishes = (a == 0) | (b == 0)
+    return hlo.select(vanishes & hlo.is_nan(a * b), hlo.zeros_like(a), a * b)
+
+
+def _sine(x: Value) -> Value:
+    # XLA's complex words subtract exponentials: an imaginary part of 1e-20 is lost.
+    if not x.is_complex:
+        return hlo.unary("sine", x)
+    re, im = hlo.real(x), hlo.imag(x)
+    real = _product(hlo.unary("sine", re), hlo.unary("chlo.cosh", im))
+    return hlo.complex(real, _product(hlo.unary("cosine", re), hlo.unary("chlo.sinh", im)))
+
+
+def _cosine(x: Value) -> Value:
+    if not x.is_complex:
+        return hlo.unary("cosine", x)
+    re, im = hlo.real(x), hlo.imag(x)
+    real = _product(hlo.unary("cosine", re), hlo.unary("chlo.cosh", im))
+    return hlo.complex(real, -_product(hlo.unary("sine", re), hlo.unary("chlo.sinh", im)))
 
 
 _FLOAT = {
@@ -163,10 +213,10 @@ _FLOAT = {
     "log2": _log_in_base(2),
     "log10": _log_in_base(10),
     "sqrt": hlo.sqrt,
-    "rsqrt": hlo.rsqrt,
+    "rsqrt": _rsqrt,
     "reciprocal": lambda x: 1 / x,
-    "sin": _word("sine"),
-    "cos": _word("cosine"),
+    "sin": _sine,
+    "cos": _cosine,
     "tan": _word("tan"),
     "asin": _word("chlo.asin"),
     "acos": _word("chlo.acos"),
@@ -191,16 +241,45 @@ for _name, _body in _FLOAT.items():
 def angle(self):
     if self.is_complex:
         return hlo.binary("atan2", hlo.imag(self), hlo.real(self))
-    angle = hlo.where(self < 0, math.pi, 0.0).to(self.dtype)
+    zero = hlo.zeros_like(self)
+    angle = hlo.select(self < zero, hlo.full_like(self, math.pi), zero)
     return hlo.select(hlo.is_nan(self), self, angle)
 
 
-@op("aten::complex")
+_PARTS = {torch.float16: "Half", torch.float32: "Float", torch.float64: "Double"}
+_WHOLES = {torch.complex32: "ComplexHalf", torch.complex64: "ComplexFloat"}
+_WHOLES |= {torch.complex128: "ComplexDouble"}
+
+
+def _check_parts(first, second, out) -> None:
+    """Refuse parts of a complex number that CPU PyTorch refuses; its meta kernels do not."""
+    for part in (first, second):
+        if part.dtype not in _PARTS:
+            raise RuntimeError(
+                "Expected both inputs to be Half, Float or Double tensors but got "
+                f"{first.dtype} and {second.dtype}"
+            )
+    if second.dtype is not first.dtype:
+        raise RuntimeError(
+            f"Expected object of scalar type {_PARTS[first.dtype]} but got scalar type "
+            f"{_PARTS[second.dtype]} for second argument"
+        )
+    whole = first.dtype.to_complex()
+    if whole is torch.complex32:
+        raise TypeError("XLA has no element type for complex32: take float32 parts")
+    if out is not None and out.dtype is not whole:
+        raise RuntimeError(
+            f"Expected object of scalar type {_WHOLES[whole]} but got scalar type "
+            f"{_WHOLES.get(out.dtype, out.dtype)} for argument 'out'"
+        )
+
+
+@op("aten::complex", check=lambda real, imag, out=None: _check_parts(real, imag, out))
 def complex_(real, imag):
     return hlo.complex(*operands(real, imag))
 
 
-@op("aten::polar")
+@op("aten::polar", check=lambda abs, angle, out=None: _check_parts(abs, angle, out))  # noqa: A006
 def polar(abs, angle):  # noqa: A002 - the schema's names
     abs, angle = operands(abs, angle)  # noqa: A001
     return hlo.complex(abs * hlo.unary("cosine", angle), abs * hlo.unary("sine", angle))
@@ -209,7 +288,7 @@ def polar(abs, angle):  # noqa: A002 - the schema's names
 _MANTISSA_BITS = {torch.float32: 23, torch.float64: 52}
 
 
-@op("aten::frexp.Tensor")
+@op("aten::frexp.Tensor", **exact_out("frexp", mantissa=None, exponent=torch.int32))
 def frexp_Tensor(self):
     """Take the bits apart. All in integers, because XLA may flush subnormals to zero."""
     x = widened(self)

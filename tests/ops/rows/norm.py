@@ -22,30 +22,12 @@ def _running(c, dtype=torch.float32):
 W, BIAS = _channel(3), t(3, seed=4)
 
 
-def _evaluated(name):
-    """A batch norm in evaluation mode, with the statistics it used as results."""
-
-    def reference(x, weight, bias, mean, var, training, momentum, eps):
-        op = getattr(A, name).default
-        output = op(x, weight, bias, mean, var, training, momentum, eps)[0]
-        return output, mean.float(), torch.rsqrt(var.float() + eps)
-
-    reason = "CPU PyTorch returns empty statistics in evaluation; Meta (and CUDA) those used"
-    return {"reference": reference, "reason": reason}
-
-
-def _layer_norm_in_float32(x, shape, weight, bias, eps):
-    output, *statistics = A.native_layer_norm(x.float(), shape, weight.float(), bias.float(), eps)
-    return output.to(x.dtype), *statistics
-
-
 _BATCH = [
     Row("aten::native_batch_norm", (t(4, 3, 5), W, BIAS, *_running(3), True, 0.1, 1e-5)),
     Row("aten::native_batch_norm", (t(4, 3), None, None, None, None, True, 0.1, 1e-5)),
     Row(
         "aten::native_batch_norm",
         (t(4, 3, 2, 2), W, None, *_running(3), False, 0.1, 1e-3),
-        **_evaluated("native_batch_norm"),
     ),
     Row(
         "aten::native_batch_norm",
@@ -60,7 +42,6 @@ _BATCH = [
     Row(
         "aten::native_batch_norm",
         (t(4, 3, 5, dtype=BF), W.to(BF), BIAS.to(BF), *_running(3, BF), False, 0.1, 1e-5),
-        **_evaluated("native_batch_norm"),
     ),
     Row(
         "aten::native_batch_norm",
@@ -70,11 +51,39 @@ _BATCH = [
     Row(
         "aten::_native_batch_norm_legit",
         (t(4, 3), W, BIAS, *_running(3), False, 0.1, 1e-5),
-        **_evaluated("_native_batch_norm_legit"),
     ),
     Row("aten::_native_batch_norm_legit.no_stats", (t(4, 3, 2), W, BIAS, True, 0.1, 1e-5)),
     Row("aten::_batch_norm_with_update", (t(4, 3, 2), W, BIAS, *_running(3), 0.1, 1e-5)),
     Row("aten::_batch_norm_with_update", (t(4, 3), None, None, *_running(3), 0.5, 1e-5)),
+    Row(
+        "aten::_batch_norm_with_update",
+        (t(4, 3, dtype=BF), None, None, *_running(3, BF), 0.5, 1e-5),
+    ),
+    Row(
+        "aten::_native_batch_norm_legit.no_stats",
+        (t(4, 3, 2, dtype=BF), None, None, True, 0.1, 1e-5),
+    ),
+    Row(
+        "aten::_native_batch_norm_legit.out",
+        (t(4, 3), W, BIAS, *_running(3), True, 0.1, 1e-5),
+        {"out": t(0), "save_mean": t(0), "save_invstd": t(0)},
+        views="refused",
+    ),
+    Row(
+        "aten::_native_batch_norm_legit.out",
+        (t(4, 3, dtype=BF), None, None, *_running(3, BF), False, 0.1, 1e-5),
+        {name: t(0, dtype=BF) for name in ("out", "save_mean", "save_invstd")},
+        views="refused",
+    ),
+    Row(
+        "aten::_batch_norm_with_update.out",
+        (t(4, 3), None, BIAS, *_running(3), 0.1, 1e-5),
+        {
+            **{name: t(0) for name in ("out", "save_mean", "save_invstd")},
+            "reserve": t(0, dtype=torch.uint8),
+        },
+        views="refused",
+    ),
 ]
 
 
@@ -102,7 +111,8 @@ def _layer_backward(x, n, weight, bias, mask=ALL, **tolerance):
 
 def _group(x, weight, bias, groups):
     n, c = x.shape[:2]
-    return Row("aten::native_group_norm", (x, weight, bias, n, c, x[0, 0].numel(), groups, 1e-5))
+    args = (x, weight, bias, n, c, x[0, 0].numel(), groups, 1e-5)
+    return Row("aten::native_group_norm", args, views="refused")
 
 
 def _group_backward(x, weight, groups, mask=ALL):
@@ -167,14 +177,13 @@ _LAYERS = [
         1,
         _channel(50, BF),
         t(50, dtype=BF),
-        reference=_layer_norm_in_float32,
-        reason="CPU PyTorch rounds the statistics to bfloat16; Meta (and CUDA) keep float32",
     ),
     _layer(t(4, 50, dtype=BF), 1, _channel(50), t(50)),
     _group(t(2, 4, 3), _channel(4), t(4), 2),
     _group(t(2, 4, 3, 3), None, None, 4),
     _group(t(2, 4), _channel(4), None, 1),
     _group(t(2, 4, 30, dtype=BF), _channel(4, BF), t(4, dtype=BF), 2),
+    _group(t(2, 4, 30, dtype=BF), None, t(4), 2),
 ]
 
 _OTHERS = [

@@ -107,6 +107,14 @@ ROWS = [
     Row("aten::remainder.Scalar_Tensor", (7, nonzero(5))),
     Row("aten::fmod.Scalar", (X, 0.7)),
     Row("aten::fmod.Scalar", (ints(5), 3)),
+    Row(
+        "aten::pow.Tensor_Tensor",
+        (torch.tensor([0, -1, 2, 3, -3, 1, 2]), torch.tensor([100, -3, 64, 70, 65, -1, -2])),
+    ),
+    Row(
+        "aten::pow.Tensor_Tensor",
+        (torch.tensor([253, 2, 7], dtype=U8), torch.tensor([255, 3, 0], dtype=U8)),
+    ),
     Row("aten::pow.Tensor_Tensor", (pos(3, 4), Y)),
     Row("aten::pow.Tensor_Tensor", PAIRS),
     Row("aten::pow.Tensor_Tensor", (ints(3, 4, low=-3, high=4), ints(3, 4, low=0, high=5, seed=1))),
@@ -136,6 +144,14 @@ ROWS = [
     Row("aten::xlogy.Scalar_Other", (pos(3, dtype=BF16), 0.3)),
     Row("aten::logaddexp", (t(3, 4, low=-50, high=50), Y)),
     Row("aten::logaddexp", PAIRS),
+    Row("aten::logaddexp", (XC * 30, YC[0])),
+    Row(
+        "aten::logaddexp",
+        (
+            torch.tensor([complex(-INF, 1), complex(INF, 0), complex(NAN, 0), complex(-INF, 0)]),
+            torch.tensor([complex(-INF, 2), complex(INF, 0), 1 + 0j, 2 + 1j]),
+        ),
+    ),
     Row("aten::logaddexp2", (t(3, 4, low=-50, high=50), Y)),
     Row("aten::logaddexp2", (XB, YB)),
     *[
@@ -182,6 +198,7 @@ ROWS = [
     Row("aten::gcd", (torch.tensor(12), torch.tensor(18))),
     Row("aten::lcm", (ints(9, dtype=I32), ints(9, dtype=I32, seed=1))),
     Row("aten::where.self", (t(3, 4, dtype=BOOL), X, Y)),
+    Row("aten::where.self", (ints(3, 4, dtype=U8, low=0, high=2), X, Y)),
     Row("aten::where.self", (t(3, 1, dtype=BOOL), ints(4), Y)),
     Row("aten::where.self", (t(3, dtype=BOOL), t(3, dtype=BF16), torch.tensor(0.5))),
     Row("aten::where.self", (t(3, dtype=BOOL), XC[:, :3].contiguous(), t(3, dtype=F64))),

@@ -139,6 +139,8 @@ ROWS = [
     *_fractional((2, 1, 40, 9), [2, 2], [17, 5], H),
     *_fractional((2, 2, 6, 5, 7), [2, 2, 3], [3, 2, 2]),
     *_fractional((2, 6, 5, 7), [2, 2, 3], [1, 2, 4]),
+    # More samples than planes: an image without a batch takes the first.
+    Row("aten::fractional_max_pool2d", (whole(2, 5, 7), [2, 3], [3, 2], t(3, 2, 2, low=0, high=1))),
     _unpool((2, 3, 2, 3), [5, 6]),
     _unpool((3, 2, 3), [5, 6], dtype=torch.float64),
     _unpool((2, 2, 2, 2, 3), [4, 5, 6], ([2, 2, 2], [0, 0, 0])),

@@ -130,4 +130,5 @@ ROWS = [
     Row("aten::native_dropout", (t(3, 4, dtype=BF16), 1.0, False)),
     Row("aten::native_dropout_backward", (t(3, 4), t(3, 4, dtype=BOOL), 2.0)),
     Row("aten::native_dropout_backward", (t(3, dtype=BF16), t(3, dtype=BOOL), 1.25)),
+    Row("aten::native_dropout_backward", (t(3, dtype=torch.int64), t(3, dtype=BOOL), 1.25)),
 ]

@@ -19,6 +19,10 @@ def _helper(x, dim):
     return (x, torch.zeros_like(x), torch.zeros(x.shape, dtype=I64), dim)
 
 
+ENDS = torch.tensor(
+    [[-math.inf, 1 + 2j, math.inf], [0.5j, math.inf, math.inf], [complex(0, math.nan), 1, 2]]
+).to(C64)
+
 ROWS = [
     Row("aten::cumsum", (t(3, 4), 1)),
     Row("aten::cumsum", (t(3, 4, 5), -2)),
@@ -42,6 +46,10 @@ ROWS = [
     Row("aten::logcumsumexp", (t(3, 40, dtype=F64), 1)),
     Row("aten::logcumsumexp", (t(), 0)),
     Row("aten::logcumsumexp", (t(3, 30, dtype=C64), 0)),
+    # Angles beyond pi: the CPU's logarithm is not the principal one.
+    Row("aten::logcumsumexp", (t(3, 30, dtype=C64) * 8, 1)),
+    Row("aten::logcumsumexp", (t(dtype=C64), 0)),
+    Row("aten::logcumsumexp", (ENDS, 1)),
     Row("aten::cummax", (t(3, 40), 1)),
     Row("aten::cummax", (NAN, 1)),
     Row("aten::cummax", (TIES, -1)),

@@ -58,6 +58,8 @@ ROWS = [
     Row("aten::slice_scatter", (t(6, 2), t(3, 2, seed=1), 0, None, None, 2)),
     Row("aten::slice_scatter", (t(2, 6, dtype=I32), t(2, 2, dtype=I32, seed=1), 1, -5, 5, 3)),
     Row("aten::narrow_copy", (t(3, 5), 1, 1, 3)),
+    Row("aten::_chunk_cat", ([t(5, 3), t(4, 2, 2, seed=1)], 0, 2)),
+    Row("aten::_chunk_cat", ([t(2, 5, dtype=I64), t(2, 3, 2, dtype=I64)], 1, 4)),
     Row("aten::narrow_copy", (t(3, 5, dtype=I64), -2, -1, 1)),
     Row("aten::split_with_sizes_copy", (t(5, 2), [2, 0, 3])),
     Row("aten::split_with_sizes_copy", (t(2, 3, dtype=I64), [1, 2], -1)),

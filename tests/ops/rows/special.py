@@ -40,6 +40,9 @@ ROWS = [
     Row("aten::polygamma", (1, t(20, low=-4, high=1))),
     Row("aten::polygamma", (2, t(20, low=-4, high=1))),
     Row("aten::polygamma", (3, t(20, low=-4, high=1))),
+    # Past the first few terms of the series the two sides of zero decide.
+    *[Row("aten::polygamma", (n, torch.arange(9.0) * -7.3 - 0.4)) for n in (1, 2, 3, 4)],
+    *[Row("aten::polygamma", (n, torch.arange(9.0, dtype=F64) * -7.3 - 0.4)) for n in (2, 3)],
     # At -1 ATen has 1e15, from the rounding of pi, for the pole.
     *[Row("aten::polygamma", (n, SPECIAL[SPECIAL != -1])) for n in (1, 2, 3)],
     *[
@@ -60,6 +63,8 @@ ROWS = [
     Row("aten::special_zeta", (pos(6, 1) + 1.1, pos(6, seed=1))),
     Row("aten::special_zeta", (pos(6, 1, dtype=F64) + 1.1, t(6, dtype=F64, low=-4, high=4))),
     Row("aten::special_zeta", PAIRS),
+    Row("aten::special_zeta", (torch.tensor([2.0, 3, 8, 21]), torch.arange(7.0)[:, None] * -9.7)),
+    Row("aten::special_zeta", (pos(4, 1, dtype=F64) + 1.1, pos(4, dtype=F64, high=1e5, seed=1))),
     Row("aten::special_zeta.self_scalar", (2, pos(4))),
     Row("aten::special_zeta.other_scalar", (pos(4) + 1.5, 1)),
     *[

@@ -66,6 +66,15 @@ ROWS = [
     Row("aten::heaviside", (SPECIAL, torch.tensor(0.3))),
     Row("aten::heaviside", (t(5, dtype=I64), torch.tensor(7))),
     Row("aten::angle", (SPECIAL,)),
+    Row("aten::angle", (SPECIAL.double(),)),
+    # Parts that a formula for the whole number loses: tiny ones, and zeros beside infinities.
+    *rows("sin cos", torch.tensor([1 + 1e-20j, 1e-20j, complex(0, -INF), complex(INF, 0), -2.5j])),
+    *rows("log2 log10 exp2", torch.tensor([0j, complex(INF, 0), complex(1, -INF), 8 + 0j])),
+    Row("aten::rsqrt", (torch.tensor([-2.5 + 0j, 4 + 0j, -1j]),)),
+    Row(
+        "aten::abs",
+        (torch.tensor([complex(INF, NAN), complex(NAN, -INF), complex(1, NAN), 3 + 4j]),),
+    ),
     Row("aten::angle", (t(3, dtype=I64),)),
     Row("aten::angle", (t(5, dtype=C64),)),
     Row("aten::complex", (t(3, 1), t(3, 1, seed=1))),
