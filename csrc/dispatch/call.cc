@@ -4,6 +4,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 
 #include <algorithm>
 #include <cmath>
@@ -517,6 +518,24 @@ bool has_mask(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
 
 }  // namespace
 
+namespace {
+
+// As PyTorch's kernels do: what is written must not be partly what is read.
+void check_overlap(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
+  for (int32_t target : kernel.targets) {
+    each_tensor(arguments[target], [&](const at::Tensor& out) {
+      for (size_t i = 0; out.defined() && i < arguments.size(); ++i) {
+        if (kernel.arguments[i].role != Role::kRead) continue;
+        each_tensor(arguments[i], [&](const at::Tensor& input) {
+          if (input.defined() && input.is_alias_of(out)) at::assert_no_partial_overlap(out, input);
+        });
+      }
+    });
+  }
+}
+
+}  // namespace
+
 // ---- the call ----------------------------------------------------------------------------------
 
 void OpKernel::call(torch::jit::Stack* stack) {
@@ -536,6 +555,7 @@ void OpKernel::call(torch::jit::Stack* stack) {
   }
   if (entry->python) return run_python(*this, entry->python, stack);
 
+  if (variant == Variant::kOut) check_overlap(*this, parameters);
   // Written arguments must be writable before anything runs.
   for (int32_t target : targets) {
     each_tensor(parameters[target], [](const at::Tensor& tensor) {

@@ -1,3 +1,4 @@
+// The words of Rule.bounds and what each demands. See numbers.h.
 #include "numbers.h"
 
 #include <ATen/ops/result_type.h>

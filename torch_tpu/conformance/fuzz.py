@@ -14,7 +14,7 @@ import torch
 from . import compare, inputs, units
 from .compare import Difference
 from .inputs import tensors
-from .opinfo import _Call, attempt, own_tolerance
+from .opinfo import _Call, attempt, own_tolerance, pointed_at
 from .record import Operators, Record, described
 
 _DTYPES = (
@@ -100,10 +100,8 @@ def _compare(info, dtype, call, got, want, is_random, text, record) -> None:
             compare.metadata(got, want, "results")
             if not is_random and not info.name.startswith(("empty", "new_empty")):
                 values = compare.Values(own_tolerance(info, dtype), _exact(call))
-                if info.name in compare.PICKS:
-                    compare.picks(info.name, values, call.arguments, got, want)
-                else:
-                    values(got, want, "results")
+                got, want = pointed_at(info.name, got, mine), pointed_at(info.name, want, theirs)
+                values(got, want, "results")
                 compare.Values()(list(tensors(mine)), list(tensors(theirs)), "arguments")
         except Difference as difference:
             raise Difference(difference.kind, f"{text[:300]}: {difference.message}") from None

@@ -8,7 +8,7 @@ import pathlib
 
 from . import overloads
 from .compare import SILENT
-from .reasons import reason
+from .reasons import explained, reason
 
 
 def passes(record: dict) -> bool:
@@ -20,6 +20,18 @@ def _failed(record: dict) -> int:
     """Failures that count. Refusing a call only because of the values in it needs a look at them;
     Strict mode does not look, and docs/architecture.md says so."""
     return sum(record["failed"].values()) - record["kinds"].get("unchecked value", 0)
+
+
+def silent(record: dict) -> dict | None:
+    """The first failure that no exception told the user of and that is not the CPU's, if any."""
+    kept = sum(record["kinds"].get(kind, 0) for kind in SILENT)
+    shown = [f for f in record["failures"] if f["kind"] in SILENT]
+    for failure in shown:
+        if explained(record["unit"], failure) is None:
+            return failure
+    if kept > len(shown) and not shown:
+        return {"check": "?", "kind": "value", "message": "more failures than were kept"}
+    return None
 
 
 def ran(record: dict) -> bool:
@@ -39,7 +51,7 @@ def summary(records: list[dict]) -> dict[str, collections.Counter]:
         row["units"] += 1
         row["passed"] += passes(record)
         row["native"] += passes(record) and not record["fallbacks"]
-        row["silent"] += any(record["kinds"].get(k) for k in SILENT)
+        row["silent"] += silent(record) is not None
         row["refused"] += bool(record["kinds"].get("raises") or record["kinds"].get("error class"))
         if record["passed"].get("backward") or record["failed"].get("backward"):
             row["gradients"] += 1

@@ -75,19 +75,16 @@ def _finish(given, console: Console, records: list[dict], seconds: float) -> int
     if given.write:
         report.write(given.write, records, _settings(given))
     status = 0
-    silent = [r for r in records if any(r["kinds"].get(kind) for kind in SILENT)]
-    for record in silent:
-        failure = next(f for f in [*record["failures"], _UNKNOWN] if f["kind"] in SILENT)
-        print("silent mismatch:", _line(record, failure))
-        status = 1
+    for record in records:
+        failure = report.silent(record)
+        if failure is not None:
+            print("silent mismatch:", _line(record, failure))
+            status = 1
     if given.check:
         for line in report.regressions(given.check, records):
             print("passed before, fails now:", line)
             status = 1
     return status
-
-
-_UNKNOWN = {"check": "?", "kind": "value", "message": "see the journal"}
 
 
 def _table(summary: dict) -> Table:

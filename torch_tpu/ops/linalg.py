@@ -85,8 +85,22 @@ def linalg_cholesky_ex(self, upper=False, check_errors=False):
     return [adjoint(factor) if upper else factor, hlo.reshape(info, self.shape[:-2])]
 
 
-@procedure("aten::cholesky")
+def _check_cholesky(self, upper=False, out=None) -> None:
+    if self.ndim < 2:
+        raise RuntimeError(
+            f"cholesky: The input tensor A must have at least 2 dimensions, got {self.ndim}"
+        )
+    if out is not None and not torch.can_cast(self.dtype, out.dtype):
+        raise RuntimeError(
+            f"cholesky: Expected result to be safely castable from {self.dtype} dtype, but got "
+            f"result with dtype {out.dtype}"
+        )
+
+
+@procedure("aten::cholesky", check=_check_cholesky)
 def cholesky(self, upper=False):
+    if self.numel() == 0:
+        return self.clone(memory_format=torch.contiguous_format)
     factor, info = torch.ops.aten.linalg_cholesky_ex(self, upper=upper)
     torch.ops.aten._linalg_check_errors(info, "cholesky", is_matrix=self.ndim == 2)
     return factor

@@ -30,12 +30,17 @@ def _softmax_of(x: Value, dims) -> Value:
     return weight / _total(weight, dims)
 
 
-@op("aten::_softmax")
+def _check_floating(self) -> None:
+    if not (self.is_floating_point() or self.is_complex()):
+        raise NotImplementedError(f'"softmax_lastdim_kernel_impl" not implemented for {self.dtype}')
+
+
+@op("aten::_softmax", check=_check_floating)
 def _softmax(self, dim, half_to_float):
     return _rounded(_softmax_of(widen(self), axes(self, dim)))
 
 
-@op("aten::_log_softmax")
+@op("aten::_log_softmax", check=_check_floating)
 def _log_softmax(self, dim, half_to_float):
     dims = axes(self, dim)
     x = _shifted(widen(self), dims)

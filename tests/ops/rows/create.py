@@ -40,6 +40,8 @@ ROWS = [
     Row(LOGSPACE + ".Tensor_Tensor", (t(), t(seed=1), 5)),
     Row(LOGSPACE + ".Tensor_Scalar", (t(dtype=I64), 2, 4)),
     Row(LOGSPACE + ".Scalar_Tensor", (1, t(), 4, 3.0)),
+    Row("aten::_efficientzerotensor", ([2, 3],)),
+    Row("aten::_efficientzerotensor", ([2],), _dtype(BF16)),
     Row("aten::eye", (3,)),
     Row("aten::eye", (2,), _dtype(torch.bool)),
     Row("aten::eye.m", (2, 4)),
