@@ -114,6 +114,18 @@ CALLS = {
     "multinomial of 3 dims": lambda t: torch.multinomial(t(3, 3, 3), 1),
     "multinomial of too much": lambda t: torch.multinomial(t(1).expand(2**24 + 1), 1),
     "multinomial into floats": lambda t: torch.multinomial(t(3), 1, out=t(0)),
+    "heaviside of two dtypes": lambda t: torch.heaviside(t(3, dtype=F64), t(3)),
+    "addmm of two dtypes": lambda t: torch.addmm(t(2, 2), t(2, 2, dtype=I64), t(2, 2, dtype=I64)),
+    "cross of two dtypes": lambda t: torch.linalg.cross(t(3), t(3, dtype=F64)),
+    "grid_sample of two dtypes": lambda t: torch.nn.functional.grid_sample(
+        t(1, 1, 2, 2), t(1, 2, 2, 2, dtype=F64), align_corners=False
+    ),
+    "nll_loss with other weights": lambda t: torch.nn.functional.nll_loss(
+        t(3), t.places(), t(3, dtype=F64)
+    ),
+    "conv of two dtypes": lambda t: torch.conv1d(t(1, 1, 3), t(1, 1, 2, dtype=F64)),
+    "cauchy_ of complex numbers": lambda t: t(3, dtype=torch.complex64).cauchy_(),
+    "softmax of integers": lambda t: torch.softmax(t(3, dtype=I64), 0),
     "histogramdd of a vector": lambda t: torch.histogramdd(t(3), [2]),
     "histogramdd, one bin count": lambda t: torch.histogramdd(t(3, 2), [2]),
     "histogramdd, no bins": lambda t: torch.histogramdd(t(3, 2), [2, 0]),

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .compare import Difference
 
-_MOST_FAILURES = 12  # kept per unit; the counts are complete
+_MOST_FAILURES = 60  # kept per unit; the counts are complete
 
 
 @dataclasses.dataclass

@@ -302,6 +302,7 @@ def glu_backward_jvp(grad_x, grad_glu, x, dgrad_glu, dx, dim):
 
 
 @op("aten::rrelu_with_noise", random=True, writes=("noise",))
+@op("aten::rrelu_with_noise_", random=True, writes=("self", "noise"))
 @op("aten::rrelu_with_noise_functional", random=True)
 def rrelu_with_noise(self, noise, lower=0.125, upper=1 / 3, training=False, *, rng):
     """(result, noise): in training every element gets its own slope, kept for the backward pass."""

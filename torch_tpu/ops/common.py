@@ -24,6 +24,21 @@ BITS = {
 """The signed integer of the same width, for looking at the bits of a float."""
 
 
+def same_dtype(*names: str):
+    """A `Rule.check`: the tensors among these arguments must have one dtype, as on the CPU."""
+
+    def check(**named) -> None:
+        given = [named[name] for name in names if named.get(name) is not None]
+        for other in given[1:]:
+            if other.dtype is not given[0].dtype:
+                raise RuntimeError(
+                    f"expected scalar type {given[0].dtype} but found {other.dtype} "
+                    f"({', '.join(names)} must have one dtype)"
+                )
+
+    return check
+
+
 def plain(argument, *numbers) -> bool:
     """True if ``argument`` is a Python number, and one of ``numbers`` if any are given."""
     if isinstance(argument, Value) or argument is None:

@@ -21,7 +21,7 @@ import torch
 
 from ..lowering import hlo, promote
 from ..lowering.registry import expected, op
-from .common import laid_out_as
+from .common import laid_out_as, same_dtype
 
 # Sums of more kernel positions than this stay one convolution: programs must not grow without end.
 _MAX_TERMS = 64
@@ -246,7 +246,11 @@ def _backward_meta(grad_output, input, weight, output_mask, **_):
     return [r if wanted else None for r, wanted in zip(results, output_mask, strict=True)]
 
 
-@op("aten::convolution_overrideable", meta=_forward_meta)
+@op(
+    "aten::convolution_overrideable",
+    meta=_forward_meta,
+    check=same_dtype("input", "weight", "bias"),
+)
 def convolution_overrideable(
     input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
 ):

@@ -16,7 +16,7 @@ import torch
 from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op
-from .common import widened
+from .common import same_dtype, widened
 
 _BILINEAR, _NEAREST, _BICUBIC = range(3)
 _ZEROS, _BORDER, _REFLECTION = range(3)
@@ -164,7 +164,7 @@ def _product(factors):
     return total
 
 
-@op("aten::grid_sampler_2d", "aten::grid_sampler_3d")
+@op("aten::grid_sampler_2d", "aten::grid_sampler_3d", check=same_dtype("input", "grid"))
 def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
     sampler = _Sampler(
         widened(input), widened(grid), interpolation_mode, padding_mode, align_corners

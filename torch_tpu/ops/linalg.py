@@ -11,6 +11,7 @@ import torch
 
 from ..lowering import hlo
 from ..lowering.registry import expected, op, procedure
+from .common import same_dtype
 from .matrix import (
     adjoint,
     at,
@@ -134,7 +135,7 @@ def triangular_solve(self, A, upper=True, transpose=False, unitriangular=False):
     return [solution, a]
 
 
-@op("aten::linalg_cross", promote="compare")
+@op("aten::linalg_cross", promote="compare", check=same_dtype("self", "other"))
 def linalg_cross(self, other, dim=-1):
     dim %= self.ndim
     order = hlo.array([1, 2, 0], torch.int32), hlo.array([2, 0, 1], torch.int32)

@@ -12,7 +12,7 @@ import torch
 from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op
-from .common import widened
+from .common import same_dtype, widened
 
 NONE, MEAN, SUM = 0, 1, 2
 
@@ -168,8 +168,12 @@ def _int64_target(op_):
     return meta
 
 
-@op("aten::nll_loss_forward", meta=_int64_target(torch.ops.aten.nll_loss_forward))
-@op("aten::nll_loss2d_forward")
+@op(
+    "aten::nll_loss_forward",
+    meta=_int64_target(torch.ops.aten.nll_loss_forward),
+    check=same_dtype("self", "weight"),
+)
+@op("aten::nll_loss2d_forward", check=same_dtype("self", "weight"))
 def nll_loss_forward(self, target, weight, reduction, ignore_index):
     output, total = expected()
     x, target = _with_batch(widened(self), target)

@@ -120,7 +120,16 @@ def _int_mm(self, mat2):
 # ---- product and sum -----------------------------------------------------------------------
 
 
-@op("aten::addmm", "aten::addmm.dtype", specialize=_SCALES)
+def _check_dtypes(self, mat2=None, batch2=None) -> None:
+    other = batch2 if mat2 is None else mat2
+    if self.dtype is not other.dtype:
+        raise RuntimeError(
+            f"self and mat2 must have the same dtype, but got {self.dtype} and {other.dtype}"
+        )
+
+
+@op("aten::addmm.dtype", specialize=_SCALES)
+@op("aten::addmm", specialize=_SCALES, check=_check_dtypes)
 def addmm(self, mat1, mat2, beta=1, alpha=1):
     product = _contract(mat1, mat2, [1], [0], dtype=_wide(mat1.dtype))
     return _accumulate(self, product, beta, alpha, mat1)
@@ -138,7 +147,7 @@ def baddbmm(self, batch1, batch2, beta=1, alpha=1):
     return _accumulate(self, product, beta, alpha, batch1)
 
 
-@op("aten::addbmm", specialize=_SCALES)
+@op("aten::addbmm", specialize=_SCALES, check=_check_dtypes)
 def addbmm(self, batch1, batch2, beta=1, alpha=1):
     product = _contract(batch1, batch2, [0, 2], [0, 1], dtype=_wide(batch1.dtype))
     return _accumulate(self, product, beta, alpha, batch1)

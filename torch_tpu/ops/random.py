@@ -137,7 +137,21 @@ def log_normal(self, mean=1.0, std=2.0, rng=None):
     return hlo.exp(_normal(rng, self.shape, real_dtype(self.dtype), mean, std)).to(self.dtype)
 
 
-@op("aten::cauchy", runtime=("median", "sigma"), bounds={"sigma": "> 0"}, **_FILL)
+def _check_real(self) -> None:
+    if not self.is_floating_point():
+        raise RuntimeError(
+            "Cauchy distribution is a continuous probability distribution. dtype must be a "
+            f"floating point but you specified {self.dtype}"
+        )
+
+
+@op(
+    "aten::cauchy",
+    runtime=("median", "sigma"),
+    bounds={"sigma": "> 0"},
+    check=_check_real,
+    **_FILL,
+)
 def cauchy(self, median=0.0, sigma=1.0, rng=None):
     work = real_dtype(self.dtype)
     turn = (open_unit(rng, self.shape, work) - 0.5) * math.pi

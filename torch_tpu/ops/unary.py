@@ -148,7 +148,12 @@ def _nan_to_num(x: Value, nan, posinf, neginf) -> Value:
     return x
 
 
-@op("aten::heaviside", promote="compare")
+def _check_heaviside(self, values) -> None:
+    if self.dtype is not values.dtype:
+        raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
+
+
+@op("aten::heaviside", promote="compare", check=_check_heaviside)
 def heaviside(self, values):
     self, values = operands(self, values)
     return hlo.select(self == 0, values, (self > 0).to(values.dtype))

@@ -113,6 +113,8 @@ ROWS = [
     Row("aten::rrelu_with_noise", (WIDE, NOISE.clone())),
     Row("aten::rrelu_with_noise", (WIDE.to(BF16), NOISE.to(BF16), 0.1, 0.2)),
     Row("aten::rrelu_with_noise", (WIDE, NOISE.clone(), 0.1, 0.3, True), random=True),
+    Row("aten::rrelu_with_noise_", (WIDE.clone(), NOISE.clone())),
+    Row("aten::rrelu_with_noise_", (WIDE.clone(), NOISE.clone(), 0.1, 0.3, True), random=True),
     Row(
         "aten::rrelu_with_noise_functional",
         (WIDE, NOISE.clone(), 0.1, 0.3, True),
