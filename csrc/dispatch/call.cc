@@ -433,7 +433,6 @@ class Results {
     pjrt::BufferRef array;
     if (spec.computed) array = arrays_[array_++];
     if (!tensor.defined()) return;
-    if (whole && kernel_.variant == Variant::kOut) resize_out(tensor, spec);
     if (array && covers_storage(tensor) == whole) write_array(tensor, std::move(array));
   }
 
@@ -488,6 +487,9 @@ void write_python_results(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arg
     if (kernel.variant == Variant::kOut && target.sizes() != result.sizes()) {
       OutputSpec spec;
       spec.sizes.assign(result.sizes().begin(), result.sizes().end());
+      if (result.is_non_overlapping_and_dense()) {
+        spec.strides.assign(result.strides().begin(), result.strides().end());
+      }
       resize_out(target, spec);
     }
     target.copy_(result);
@@ -520,6 +522,19 @@ bool has_mask(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
 
 namespace {
 
+void resize_outs(const OpKernel& kernel, const Entry& entry, c10::ArrayRef<c10::IValue> arguments) {
+  size_t output = entry.outputs.size();
+  for (int32_t target : kernel.targets) {
+    each_tensor(arguments[target], [&](const at::Tensor&) { --output; });
+  }
+  for (int32_t target : kernel.targets) {
+    each_tensor(arguments[target], [&](const at::Tensor& tensor) {
+      const OutputSpec& spec = entry.outputs[output++];
+      if (spec.defined && tensor.defined()) resize_out(tensor, spec);
+    });
+  }
+}
+
 // As PyTorch's kernels do: what is written must not be partly what is read.
 void check_overlap(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   for (int32_t target : kernel.targets) {
@@ -527,7 +542,9 @@ void check_overlap(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments)
       for (size_t i = 0; out.defined() && i < arguments.size(); ++i) {
         if (kernel.arguments[i].role != Role::kRead) continue;
         each_tensor(arguments[i], [&](const at::Tensor& input) {
-          if (input.defined() && input.is_alias_of(out)) at::assert_no_partial_overlap(out, input);
+          if (!input.defined() || !input.is_alias_of(out)) return;
+          at::assert_no_partial_overlap(out, input);
+          if (kernel.distinct) at::assert_no_overlap(out, input);
         });
       }
     });
@@ -555,7 +572,10 @@ void OpKernel::call(torch::jit::Stack* stack) {
   }
   if (entry->python) return run_python(*this, entry->python, stack);
 
-  if (variant == Variant::kOut) check_overlap(*this, parameters);
+  if (variant == Variant::kOut) {
+    resize_outs(*this, *entry, parameters);
+    check_overlap(*this, parameters);
+  }
   // Written arguments must be writable before anything runs.
   for (int32_t target : targets) {
     each_tensor(parameters[target], [](const at::Tensor& tensor) {

@@ -51,6 +51,7 @@ struct OpKernel {
   std::vector<ArgumentSpec> arguments;
   std::vector<int32_t> targets;  // arguments that results are written to, after new results
   size_t new_results = 0;        // results that become new tensors
+  bool distinct = false;         // out= may not be one of the arguments
   bool random = false;
   int32_t from = -1;  // of a random operator: the arguments that bound its draws
   int32_t to = -1;

@@ -141,6 +141,7 @@ std::unique_ptr<OpKernel> make_kernel(const c10::OperatorHandle& op, Variant var
   kernel->name = full_name(op.operator_name());
   kernel->functional = options.functional;
   kernel->variant = variant;
+  kernel->distinct = options.distinct;
   kernel->random = options.random;
   kernel->range = options.range;
   kernel->matmul = options.matmul;

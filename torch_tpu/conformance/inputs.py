@@ -80,18 +80,17 @@ class Copies:
             plain = torch._neg_view(plain) if neg else plain
         dtype = self._dtypes.get(x.dtype, x.dtype)
         whole = plain.untyped_storage().nbytes() // x.dtype.itemsize
-        if x.numel() == whole and x.is_contiguous() and not (conj or neg):
-            key = (x.untyped_storage()._cdata, x.dtype, tuple(x.shape))
-            if key not in self._storages:
-                self._storages[key] = plain.to(self._device, dtype=dtype, copy=True)
-            copy = self._storages[key].view_as(self._storages[key])
+        key = (x.untyped_storage()._cdata, x.dtype)
+        if key not in self._storages:
+            # The storage in the shape of its first tensor if that is all of it.
+            all_of_it = x.numel() == whole and x.is_contiguous()
+            base = plain if all_of_it else torch.as_strided(plain, (whole,), (1,), 0)
+            self._storages[key] = base.to(self._device, dtype=dtype, copy=True)
+        base = self._storages[key]
+        if base.shape == x.shape and x.is_contiguous() and base.numel() == x.numel() == whole:
+            copy = base.view_as(base)
         else:
-            key = (x.untyped_storage()._cdata, x.dtype)
-            if key not in self._storages:
-                base = torch.as_strided(plain, (whole,), (1,), 0)
-                self._storages[key] = base.to(self._device, dtype=dtype, copy=True)
-            offset = plain.storage_offset()
-            copy = torch.as_strided(self._storages[key], x.shape, x.stride(), offset)
+            copy = torch.as_strided(base, x.shape, x.stride(), plain.storage_offset())
         copy = torch._conj(copy) if conj else copy
         return torch._neg_view(copy) if neg else copy
 

@@ -70,6 +70,12 @@ def _same_inputs(candidate: str, name: str) -> bool:
     return inputs(candidate) == inputs(name)
 
 
+@functools.cache
+def _core_decompositions() -> frozenset:
+    return frozenset(torch._decomp.core_aten_decompositions())
+
+
+@functools.cache
 def served(name: str) -> Served:
     """How the dispatcher and the table of rules serve ``name``, without running it."""
     from ..dispatch.register import SERVED
@@ -77,7 +83,7 @@ def served(name: str) -> Served:
 
     by = functional(name)
     tags = overload(by).tags
-    decomposable = overload(by) in torch._decomp.core_aten_decompositions()
+    decomposable = overload(by) in _core_decompositions()
     facts = {"by": by, "core": torch.Tag.core in tags, "decomposable": decomposable}
     if name in SERVED or name in RULES:
         rule = RULES[by]

@@ -35,6 +35,12 @@ EXPLAINED: tuple[tuple[str, tuple[str, ...], str, str], ...] = (
         "the CPU writes a strided out= as if it were contiguous",
     ),
     (
+        "op/fft.ihfft[2n]/*",
+        ("out",),
+        CPU_BUG,
+        "for one dim PyTorch conjugates `out` into its temporary and returns that, on every device",
+    ),
+    (
         "op/float_power/complex64",
         (),
         CPU_BUG,

@@ -17,7 +17,7 @@ import torch
 from .. import _core
 from . import units
 
-_MOST_ENTRIES = 3000  # compiled programs kept; each costs memory
+_MOST_ENTRIES = 2000  # compiled programs kept; each costs memory and memory mappings
 
 
 def _answer_stream():

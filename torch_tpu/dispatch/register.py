@@ -87,6 +87,7 @@ def register_all() -> None:
                 "writes": list(rule.writes),
                 "host": list(rule.host),
                 "bounds": dict(rule.bounds),
+                "distinct": rule.distinct,
                 "inplace": rule.inplace or "",
                 "overwrites": rule.overwrites,
                 "random": rule.random,

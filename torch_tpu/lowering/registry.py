@@ -48,6 +48,7 @@ class Rule:
       bounds: run-time argument → what its value must be: ``"> 0"``, ``">= 0"``, ``"in (0, 1)"``,
         ``"in [0, 1]"``, ``"fits self"`` (the dtype of ``self`` can hold it) or ``"fits result"``
         (the promoted dtype can); checked on every call, RuntimeError otherwise.
+      distinct: out= may not share memory with an argument, not even all of it.
       check: function of the named meta arguments (numbers for Scalars) that raises what CPU PyTorch
         raises where PyTorch's meta kernel does not, or raises another class; called per key. It
         also gets ``out=`` arguments if its signature names them.
@@ -74,6 +75,7 @@ class Rule:
     range: bool = False
     host: tuple[str, ...] = ()
     bounds: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    distinct: bool = False
     check: Callable[..., None] | None = None
     procedure: bool = False
     masks: Callable[..., Any] | None = None

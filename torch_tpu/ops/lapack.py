@@ -48,6 +48,20 @@ _host_kernel("aten::linalg_ldl_factor_ex")
 _host_kernel("aten::linalg_ldl_solve")
 
 
+@procedure("aten::linalg_eigvals.out")
+def linalg_eigvals_out(self, out):
+    # The only form of this composite that has a kernel of its own.
+    values = torch.ops.aten._linalg_eigvals(self)
+    if not torch.can_cast(values.dtype, out.dtype):
+        raise RuntimeError(
+            f"torch.linalg.eigvals: Expected eigenvalues to be safely castable from {values.dtype} "
+            f"dtype, but got eigenvalues with dtype {out.dtype}"
+        )
+    if out.shape != values.shape:
+        out.resize_(values.shape)
+    return out.copy_(values)
+
+
 # ---- least squares -------------------------------------------------------------------------
 
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")

@@ -192,7 +192,13 @@ def _addmm_activation(self, mat1, mat2, beta=1, alpha=1, use_gelu=False):
 # ---- scaled fp8 ----------------------------------------------------------------------------
 
 
-@op("aten::_scaled_mm")
+def _scaled_mm_meta(self, mat2, *rest, **options) -> list:
+    # PyTorch's meta kernel demands what CUDA's does: a row-major and a column-major factor.
+    factors = torch.empty_like(self, memory_format=torch.contiguous_format), mat2.mT.contiguous().mT
+    return [torch.ops.aten._scaled_mm(*factors, *rest, **options)]
+
+
+@op("aten::_scaled_mm", meta=_scaled_mm_meta)
 def _scaled_mm(self, mat2, scale_a, scale_b, bias=None, scale_result=None, use_fast_accum=False):
     """Scales are one number, or one per row of ``self`` and per column of ``mat2``."""
     wanted = expected()[0]
@@ -218,4 +224,8 @@ def _scaled_mm(self, mat2, scale_a, scale_b, bias=None, scale_result=None, use_f
         # As on CPU (CUDA multiplies): the scale of the result is what its stored values stand for.
         divisor = hlo.reshape(scale_result, ()).to(f32)
         result = hlo.binary("divide", result, hlo.expand(divisor, result.shape))
+    if wanted.dtype is torch.float8_e4m3fn:
+        # It has no infinity: the kernels saturate, where a conversion gives NaN.
+        most = hlo.constant(torch.finfo(wanted.dtype).max, f32)
+        result = hlo.clamp(-most, result, most)
     return result.to(wanted.dtype)
