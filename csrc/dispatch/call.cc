@@ -523,10 +523,7 @@ bool has_mask(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
 namespace {
 
 void resize_outs(const OpKernel& kernel, const Entry& entry, c10::ArrayRef<c10::IValue> arguments) {
-  size_t output = entry.outputs.size();
-  for (int32_t target : kernel.targets) {
-    each_tensor(arguments[target], [&](const at::Tensor&) { --output; });
-  }
+  size_t output = 0;
   for (int32_t target : kernel.targets) {
     each_tensor(arguments[target], [&](const at::Tensor& tensor) {
       const OutputSpec& spec = entry.outputs[output++];
