@@ -12,7 +12,7 @@ import pkgutil
 
 import torch
 
-from ..lowering.registry import RULES, Rule
+from ..lowering.registry import FAMILIES, RULES, Rule
 
 # Rule files whose programs depend on torch.get_float32_matmul_precision().
 _PRECISION_FILES = frozenset(
@@ -21,8 +21,6 @@ _PRECISION_FILES = frozenset(
 
 SERVED: dict[str, str] = {}
 """Overload → functional overload whose rule serves it."""
-FAMILIES: dict[str, str] = {}
-"""Functional overload → name of the file in torch_tpu/ops that has its rule."""
 
 
 def load_rules() -> dict[str, Rule]:
@@ -31,15 +29,7 @@ def load_rules() -> dict[str, Rule]:
 
     for info in pkgutil.iter_modules(ops.__path__):
         importlib.import_module(f"{ops.__name__}.{info.name}")
-        for name in RULES.keys() - FAMILIES.keys():
-            FAMILIES[name] = _file_of(RULES[name], info.name)
     return RULES
-
-
-def _file_of(rule: Rule, importing: str) -> str:
-    """The file that registered a rule: that of its body, unless a table made the body."""
-    module = rule.body.__module__
-    return importing if module == Rule.__module__ else module.rpartition(".")[2]
 
 
 @functools.cache

@@ -91,6 +91,8 @@ class Rule:
 
 
 RULES: dict[str, Rule] = {}
+FAMILIES: dict[str, str] = {}
+"""Functional overload → name of the file in torch_tpu/ops that registers its rule."""
 
 
 def register(rule: Rule) -> None:
@@ -101,6 +103,15 @@ def register(rule: Rule) -> None:
     if mutating and not (rule.writes or rule.procedure):
         raise ValueError(f"{rule.name}: register the functional overload; variants are derived")
     RULES[rule.name] = rule
+    FAMILIES[rule.name] = _registering_file()
+
+
+def _registering_file() -> str:
+    """The module that called into this one."""
+    frame = inspect.currentframe()
+    while frame.f_globals["__name__"] == __name__:
+        frame = frame.f_back
+    return frame.f_globals["__name__"].rpartition(".")[2]
 
 
 def op(*names: str, **options: Any) -> Callable[[Callable], Callable]:
