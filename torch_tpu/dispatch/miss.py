@@ -108,8 +108,8 @@ def _raised_on_purpose(error: BaseException) -> bool:
     last = error.__traceback__
     while last.tb_next is not None:
         last = last.tb_next
-    if not last.tb_frame.f_globals.get("__name__", "").startswith("torch_tpu."):
-        return True  # PyTorch's own complaint, which its C++ kernels raise without a `raise`
+    if last.tb_frame.f_globals.get("__name__") == "torch._ops":
+        return True  # a complaint of PyTorch's C++ kernels, which come without a `raise`
     return last.tb_frame.f_code.co_code[last.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
 

@@ -99,7 +99,9 @@ def _check_cholesky(self, upper=False, out=None) -> None:
 
 
 @procedure("aten::cholesky", check=_check_cholesky)
-def cholesky(self, upper=False):
+def cholesky(self, upper=False, out=None):
+    if out is not None and out.shape != self.shape:
+        out.resize_(self.shape)  # contiguous, which the factor is not
     if self.numel() == 0:
         return self.clone(memory_format=torch.contiguous_format)
     factor, info = torch.ops.aten.linalg_cholesky_ex(self, upper=upper)
