@@ -144,7 +144,7 @@ def test_a_journal_goes_on_after_a_torn_line(tmp_path):
     path = tmp_path / "run.jsonl"
     Journal(path, {"samples": 1}).add({"unit": "op/add/float32"})
     with path.open("a") as file:
-        file.write('{"unit": "op/mul/fl')
+        file.write('{"unit": "op/sub/fl\n{"unit": "op/mul/fl')
     journal = Journal(path, {"samples": 1})
     assert list(journal.records) == ["op/add/float32"]
     journal.add({"unit": "op/mul/float32"})
@@ -176,7 +176,8 @@ def test_a_small_run_writes_tables_and_is_not_repeated(tmp_path, capsys):
 
 
 def test_wrong_arguments_are_refused(tmp_path, capsys):
-    for words in (("--dtypes", "float7"), ("--kinds", "ops"), ("--samples", "0")):
+    wrong = (("--dtypes", "float7"), ("--kinds", "ops"), ("--samples", "0"), ("--check", "nowhere"))
+    for words in wrong:
         with pytest.raises(SystemExit) as caught:
             run(tmp_path, *words)
         assert caught.value.code == 2

@@ -48,6 +48,8 @@ def _validate(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Non
     for name in ("samples", "jobs", "limit"):
         if getattr(given, name) <= 0:
             parser.error(f"--{name} must be positive")
+    if given.check and not given.check.is_file():
+        parser.error(f"--check: there is no file {given.check}")
     for dtype in given.dtypes:
         if not isinstance(getattr(torch, dtype, None), torch.dtype):
             parser.error(f"--dtypes: {dtype!r} is not a dtype of torch")

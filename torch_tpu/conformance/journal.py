@@ -39,7 +39,10 @@ class Journal:
             lines = lines[:-1]
             path.write_text("".join(line + "\n" for line in lines))
         for line in lines[1:]:
-            record = json.loads(line)
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError:
+                continue  # torn when a run was killed: its unit is run again
             self.records[record["unit"]] = record
 
     def _write(self, fields: dict) -> None:
