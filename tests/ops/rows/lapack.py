@@ -69,3 +69,9 @@ ROWS = [
         **LOOSE,
     ),
 ]
+
+# The out= form of eigenvalues is the only one of its composite with a kernel of its own.
+ROWS += [
+    Row("aten::linalg_eigvals.out", (t(3, 3),), {"out": t(3, dtype=torch.complex64)}),
+    Row("aten::linalg_eigvals.out", (t(2, 3, 3),), {"out": t(2, 3, dtype=torch.complex128)}),
+]
