@@ -518,10 +518,6 @@ bool has_mask(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   return found;
 }
 
-}  // namespace
-
-namespace {
-
 void resize_outs(const OpKernel& kernel, const Entry& entry, c10::ArrayRef<c10::IValue> arguments) {
   size_t output = 0;
   for (int32_t target : kernel.targets) {

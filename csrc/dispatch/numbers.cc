@@ -44,8 +44,9 @@ void check_fits(const c10::Scalar& number, c10::ScalarType dtype) {
 void check_number(const OpKernel& kernel, size_t position, const c10::IValue& value,
                   const c10::IValue& self) {
   Bounds bounds = kernel.arguments[position].bounds;
-  if (bounds == Bounds::kFitsSelf)
+  if (bounds == Bounds::kFitsSelf) {
     return check_fits(value.toScalar(), self.toTensor().scalar_type());
+  }
   if (bounds == Bounds::kFitsResult) {
     return check_fits(value.toScalar(), at::result_type(self.toTensor(), value.toScalar()));
   }

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from torch_tpu.conformance import __main__ as command, compare, inputs, pool, report
+from torch_tpu.conformance.calls import Call, own_tolerance
 from torch_tpu.conformance.compare import Difference
 from torch_tpu.conformance.journal import Journal
-from torch_tpu.conformance.opinfo import _Call, own_tolerance
 from torch_tpu.conformance.record import Record
 
 
@@ -93,7 +93,7 @@ def test_one_copier_copies_a_tensor_once():
 
 
 def test_a_wide_copy_is_in_double_precision():
-    call = _Call(torch.add, (torch.ones(2), (torch.ones(2),), {}))
+    call = Call(torch.add, (torch.ones(2), (torch.ones(2),), {}))
     result, _ = call.run("cpu", {torch.float32: torch.float64})
     assert result.dtype is torch.float64
 

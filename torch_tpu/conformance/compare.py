@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from .inputs import tensors
+from .inputs import leaves, tensors
 
 SILENT = ("value", "shape", "dtype", "stride", "alias", "accepts", "abort", "hang")
 LOUD = ("raises", "error class", "unchecked value")
@@ -134,9 +134,9 @@ class Values:
                 raise Difference("value", message)
 
     def _failed(self, got, want, what):
-        leaves = zip(_leaves(got), _leaves(want), strict=True)
+        pairs = zip(leaves(got), leaves(want), strict=True)
         position = 0
-        for g, w in leaves:
+        for g, w in pairs:
             if not isinstance(w, torch.Tensor):
                 if not _same_number(g, w):
                     yield None, f"{what}: {g!r}, CPU {w!r}"
@@ -178,17 +178,6 @@ def _host(x: torch.Tensor) -> torch.Tensor:
     x = x.detach()
     x = x.to_dense() if x.layout is not torch.strided else x
     return x.cpu().resolve_conj().resolve_neg()
-
-
-def _leaves(tree):
-    if isinstance(tree, (list, tuple)):
-        for element in tree:
-            yield from _leaves(element)
-    elif isinstance(tree, dict):
-        for element in tree.values():
-            yield from _leaves(element)
-    else:
-        yield tree
 
 
 def _same_number(got, want) -> bool:

@@ -12,9 +12,10 @@ import warnings
 import torch
 
 from . import compare, inputs, units
+from .calls import WIDE, Call, accepts_other_values, attempt, own_tolerance
 from .compare import Difference
 from .inputs import tensors
-from .opinfo import _Call, attempt, own_tolerance, pointed_at
+from .opinfo import pointed_at
 from .reasons import explained
 from .record import Operators, Record, described
 
@@ -69,7 +70,7 @@ def _one(info, dtype: torch.dtype, sample, draw: random.Random, record: Record) 
     function = info.op
     if info.inplace_variant is not None and draw.random() < 0.2:
         function = info.inplace_variant
-    call = _Call(function, mutated)
+    call = Call(function, mutated)
     text = f"{info.name} {inputs.transform(mutated, _shown)}"
     operators = Operators()
     with warnings.catch_warnings(), torch.no_grad():
@@ -118,25 +119,18 @@ def _lacks_kernel(failure: BaseException) -> bool:
     return "not implemented for" in text or "not support" in text
 
 
-def _exact(call: _Call):
-    from .opinfo import _WIDE
-
-    return lambda: attempt(lambda: call.run("cpu", dtypes=_WIDE)[0])[0]
+def _exact(call: Call):
+    return lambda: attempt(lambda: call.run("cpu", dtypes=WIDE)[0])[0]
 
 
-def _value_dependent(call: _Call, failure: BaseException) -> bool:
+def _value_dependent(call: Call, failure: BaseException) -> bool:
     if (
         isinstance(failure, IndexError)
         or "index" in str(failure)
         or "out of bounds" in str(failure)
     ):
         return True
-    others = (torch.zeros_like, torch.ones_like)
-    for other in others:
-        arguments = inputs.transform(call.arguments, other)
-        if attempt(lambda a=arguments: _Call(call.function, a).run("cpu"))[1] is None:
-            return True
-    return False
+    return accepts_other_values(call)
 
 
 def _shown(x: torch.Tensor) -> str:

@@ -14,16 +14,21 @@ import torch
 DEVICE = "tpu"
 
 
-def tensors(tree: Any) -> Iterator[torch.Tensor]:
-    """Every tensor of a tree of lists, tuples and dicts, in order."""
-    if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, (list, tuple)):
+def leaves(tree: Any) -> Iterator[Any]:
+    """Everything in a tree of lists, tuples and dicts, in order."""
+    if isinstance(tree, (list, tuple)):
         for element in tree:
-            yield from tensors(element)
+            yield from leaves(element)
     elif isinstance(tree, dict):
         for element in tree.values():
-            yield from tensors(element)
+            yield from leaves(element)
+    else:
+        yield tree
+
+
+def tensors(tree: Any) -> Iterator[torch.Tensor]:
+    """Every tensor of a tree, in order."""
+    return (leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor))
 
 
 def transform(tree: Any, change: Callable[[torch.Tensor], Any]) -> Any:
@@ -93,12 +98,6 @@ class Copies:
             copy = torch.as_strided(base, x.shape, x.stride(), plain.storage_offset())
         copy = torch._conj(copy) if conj else copy
         return torch._neg_view(copy) if neg else copy
-
-
-def leaf(x: torch.Tensor) -> torch.Tensor:
-    """``x`` without history, requiring a gradient if it can have one."""
-    x = x.detach()
-    return x.requires_grad_() if x.is_floating_point() or x.is_complex() else x
 
 
 # ---- variations of a sample: (input, args, kwargs) -> the same kind of triple ----------------

@@ -14,8 +14,8 @@ import itertools
 import torch
 
 from . import compare, inputs
+from .calls import attempt, cotangent, own_tolerance, seeded
 from .inputs import Copies, tensors
-from .opinfo import attempt, cotangent, own_tolerance, seeded
 from .record import Operators, Record, described
 
 _MOST_SAMPLES = 200  # looked at per module and mode when choosing

@@ -14,9 +14,10 @@ import pathlib
 import torch
 
 from . import inputs, units
+from .calls import WIDE, Call, attempt
 from .compare import tolerance
 from .inputs import tensors
-from .opinfo import _WIDE, _Call, attempt, chosen_samples
+from .opinfo import chosen_samples
 from .record import Operators
 
 DTYPES = ("float32", "bfloat16", "float16", "complex64")
@@ -29,11 +30,11 @@ def measure(unit: units.Unit, samples: int) -> dict:
     operators = Operators()
     compared = 0
     for sample in chosen_samples(info, dtype, samples):
-        call = _Call(info.op, (sample.input, sample.args, sample.kwargs))
+        call = Call(info.op, (sample.input, sample.args, sample.kwargs))
         with torch.no_grad():
             got, failed = attempt(lambda c=call: c.run(inputs.DEVICE, mode=operators)[0])
             want, _ = attempt(lambda c=call: c.run("cpu")[0])
-            exact, refused = attempt(lambda c=call: c.run("cpu", _WIDE)[0])
+            exact, refused = attempt(lambda c=call: c.run("cpu", WIDE)[0])
         if operators.random or failed is not None or refused is not None:
             continue
         for mine, theirs, true in zip(*map(list, map(tensors, (got, want, exact))), strict=False):

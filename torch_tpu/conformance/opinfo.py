@@ -8,20 +8,25 @@ equal copies of the same inputs.
 from __future__ import annotations
 
 import itertools
-import zlib
-from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from . import compare, inputs
+from .calls import (
+    WIDE,
+    Call,
+    accepts_other_values,
+    attempt,
+    cotangent,
+    op_name,
+    own_tolerance,
+    seeded,
+)
 from .compare import Difference
-from .inputs import Copies, tensors
+from .inputs import tensors
 from .record import Operators, Record, described
 
 _MOST_SAMPLES = 400  # looked at per operator when choosing
-_WIDE = {torch.complex64: torch.complex128}
-_WIDE |= dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64)
 # Matrices of equal rows are singular: what these operators make of them is rounding noise.
 _FACTORS = ("linalg.", "cholesky", "geqrf", "inverse", "logdet", "lu", "pinverse", "qr", "svd")
 # Variations that CPU PyTorch itself crashes on, or where its result depends on stray memory.
@@ -63,76 +68,12 @@ def chosen_samples(info, dtype: torch.dtype, count: int) -> list:
     return inputs.spread(list(itertools.islice(every, _MOST_SAMPLES)), count)
 
 
-def seeded(*words: str) -> None:
-    """Seed every generator from words, so that a unit is the same whenever it runs."""
-    torch.manual_seed(zlib.crc32("/".join(words).encode()))
-
-
-class _Call:
-    """One call with its arguments on the CPU; copies run elsewhere."""
-
-    def __init__(self, function: Callable, arguments: tuple, out: Any = None):
-        self.function = function
-        self.arguments = arguments  # (input, args, kwargs)
-        self.out = out
-        # The one operator whose indices PyTorch wants on the CPU whatever the device.
-        self.on_host = getattr(function, "__name__", "") == "tensor_split"
-
-    def run(self, device: str, dtypes=None, mode=None):
-        """(result, arguments after the call) on copies of the arguments on ``device``."""
-        copies = Copies(device, dtypes)
-        x, args, kwargs = copies(self.arguments)
-        if self.on_host and args:
-            args = (Copies("cpu")(self.arguments[1])[0], *args[1:])
-        if dtypes:
-            args, kwargs = _widened((args, kwargs), dtypes)
-        if device != "cpu":
-            kwargs = _on_device(kwargs)
-        if self.out is not None:
-            kwargs = {**kwargs, "out": copies(self.out)}
-        given = (x, args, kwargs)
-        torch.manual_seed(0)
-        if mode is None:
-            result = self.function(x, *args, **kwargs)
-        else:
-            with mode:
-                result = self.function(x, *args, **kwargs)
-        return result, given
-
-
-def _on_device(kwargs: dict) -> dict:
-    return {k: _device(v) if k == "device" else v for k, v in kwargs.items()}
-
-
-def _device(value):
-    plain = value is not None and torch.device(value).type == "cpu"
-    return torch.device(inputs.DEVICE) if plain else value
-
-
-def _widened(tree, dtypes):
-    if isinstance(tree, torch.dtype):
-        return dtypes.get(tree, tree)
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(_widened(t, dtypes) for t in tree)
-    if isinstance(tree, dict):
-        return {k: _widened(t, dtypes) for k, t in tree.items()}
-    return tree
-
-
-def attempt(call: Callable):
-    """(result, None) or (None, exception)."""
-    try:
-        return call(), None
-    except Exception as error:  # noqa: BLE001 (compared with the other side's)
-        return None, error
-
-
 class _Unit:
     def __init__(self, info, dtype: torch.dtype, record: Record):
         self.info = info
         self.dtype = dtype
         self.record = record
-        self.name = info.name + (f".{info.variant_test_name}" if info.variant_test_name else "")
+        self.name = op_name(info)
         self.override = own_tolerance(info, dtype)
         self.has_values = not info.name.startswith(_UNINITIALISED)
         self.differentiable = _differentiable(info, dtype)
@@ -141,7 +82,7 @@ class _Unit:
         info, record = self.info, self.record
         text = sample.summary()
         arguments = (sample.input, sample.args, sample.kwargs)
-        call = _Call(info.op, arguments)
+        call = Call(info.op, arguments)
         operators = Operators()
         _, failure = attempt(lambda: call.run("cpu", mode=operators))
         if failure is not None:
@@ -165,11 +106,11 @@ class _Unit:
         if any(x.layout is not torch.strided for x in tensors(given)):
             return
         scattered = inputs.transform(given, inputs.noncontiguous)
-        self.forward("noncontiguous", _Call(self.info.op, scattered), text)
+        self.forward("noncontiguous", Call(self.info.op, scattered), text)
         if not first:
             return
         dense = inputs.transform(given, inputs.permuted)
-        self.forward("permuted", _Call(self.info.op, dense), text)
+        self.forward("permuted", Call(self.info.op, dense), text)
         changes = [inputs.emptied, inputs.zero_dim]
         if not self.name.startswith(_FACTORS):
             changes.append(inputs.expanded)
@@ -177,9 +118,9 @@ class _Unit:
             if change.__name__ in _UNFIT.get(self.name, ()):
                 continue
             arguments = (inputs.transform(sample.input, change), sample.args, sample.kwargs)
-            self.forward(change.__name__, _Call(self.info.op, arguments), text)
+            self.forward(change.__name__, Call(self.info.op, arguments), text)
 
-    def _meet(self, call: _Call) -> None:
+    def _meet(self, call: Call) -> None:
         """Note which overloads reach the backend, forward and backward."""
         operators = Operators()
 
@@ -195,7 +136,7 @@ class _Unit:
 
     # ---- the checks --------------------------------------------------------------------------
 
-    def forward(self, check: str, call: _Call, text: str, plain=None) -> None:
+    def forward(self, check: str, call: Call, text: str, plain=None) -> None:
         """Results, mutated arguments and aliases of one call. With ``out=``, ``plain`` is what the
         CPU returns without."""
         wanted, failure = attempt(lambda: call.run("cpu"))
@@ -205,7 +146,7 @@ class _Unit:
         with self.record.check(check, text):
             self._compare(call, call.run(inputs.DEVICE), wanted, plain)
 
-    def _compare(self, call: _Call, got, want, plain) -> None:
+    def _compare(self, call: Call, got, want, plain) -> None:
         (result, given), (wanted, before) = got, want
         compare.metadata(result, wanted, "result")
         if compare.aliases(result, given) != compare.aliases(wanted, before):
@@ -226,19 +167,19 @@ class _Unit:
             values = compare.Values(self.override, arguments)
             values(list(tensors(given)), list(tensors(before)), "argument after the call")
 
-    def _exact(self, call: _Call):
+    def _exact(self, call: Call):
         """Functions that give the exact results of a call, and its arguments after it."""
-        if self.dtype not in _WIDE:
+        if self.dtype not in WIDE:
             return None, None
 
         def run(part: int):
-            wide = _Call(call.function, call.arguments)
-            outcome, failure = attempt(lambda: wide.run("cpu", dtypes=_WIDE))
+            wide = Call(call.function, call.arguments)
+            outcome, failure = attempt(lambda: wide.run("cpu", dtypes=WIDE))
             return None if failure is not None else outcome[part]
 
         return (lambda: run(0)), (lambda: run(1))
 
-    def raising(self, check: str, call: _Call, text: str, failure=None) -> None:
+    def raising(self, check: str, call: Call, text: str, failure=None) -> None:
         """A call that raises on the CPU raises on the device; declared errors the same class."""
         if failure is None:
             _, failure = attempt(lambda: call.run("cpu"))
@@ -255,15 +196,12 @@ class _Unit:
                 message = f"{described(raised)}, CPU {described(failure)}"
                 raise Difference("error class", message)
 
-    def _depends_on_values(self, call: _Call, failure: BaseException) -> bool:
+    def _depends_on_values(self, call: Call, failure: BaseException) -> bool:
         """Whether one must look at the data to refuse the call: PyTorch's meta kernels accept it,
         and so does the CPU with other values (or it names an index)."""
         if attempt(lambda: call.run("meta"))[1] is not None:
             return False
-        others = (torch.zeros_like, torch.ones_like)
-        harmless = (inputs.transform(call.arguments, other) for other in others)
-        calls = (_Call(call.function, arguments, call.out) for arguments in harmless)
-        if any(attempt(lambda c=c: c.run("cpu"))[1] is None for c in calls):
+        if accepts_other_values(call):
             return True
         empty = any(x.numel() == 0 for x in tensors(call.arguments))
         return isinstance(failure, IndexError) and not empty
@@ -277,7 +215,7 @@ class _Unit:
         if x.ndim > 1 and x.layout is torch.strided:
             targets.append(_transposed_copy(x))
         for target in targets:
-            call = _Call(function, (target, sample.args, sample.kwargs))
+            call = Call(function, (target, sample.args, sample.kwargs))
             refused = sample.broadcasts_input and attempt(lambda c=call: c.run(inputs.DEVICE))[1]
             if isinstance(refused, RuntimeError):
                 # PyTorch's own tests want these to raise; its CPU resizes one (issue 55907).
@@ -285,9 +223,9 @@ class _Unit:
             else:
                 self.forward("inplace", call, text)
 
-    def _out(self, call: _Call, text: str, first: bool) -> None:
+    def _out(self, call: Call, text: str, first: bool) -> None:
         arguments = inputs.transform(call.arguments, torch.Tensor.detach)
-        wanted, failure = attempt(lambda: _Call(call.function, arguments).run("cpu")[0])
+        wanted, failure = attempt(lambda: Call(call.function, arguments).run("cpu")[0])
         results = list(tensors(wanted))
         if failure is not None or not results or results[0].layout is not torch.strided:
             return
@@ -302,9 +240,9 @@ class _Unit:
                 )
         for out in outs:
             out = tuple(out) if isinstance(out, (list, tuple)) else out
-            self.forward("out", _Call(call.function, arguments, out), text, plain=wanted)
+            self.forward("out", Call(call.function, arguments, out), text, plain=wanted)
 
-    def backward(self, call: _Call, sample, text: str) -> None:
+    def backward(self, call: Call, sample, text: str) -> None:
         """Gradients of all results for every input that requires one."""
 
         def gradients(device: str, dtypes=None):
@@ -327,10 +265,10 @@ class _Unit:
                 exact = None
                 if self.info.name in _ANY_OF_EQUALS and _has_equals(sample.input):
                     got, want = _sorted(got), _sorted(want)
-                elif self.dtype in _WIDE:
+                elif self.dtype in WIDE:
 
                     def exact():
-                        return attempt(lambda: gradients("cpu", _WIDE))[0]
+                        return attempt(lambda: gradients("cpu", WIDE))[0]
 
                 compare.Values(self.override, exact)(got, want, "gradient")
 
@@ -343,7 +281,7 @@ class _Unit:
         every, failure = attempt(lambda: list(self.info.error_inputs("cpu")))
         for error in () if failure is not None else every:
             sample = error.sample_input
-            call = _Call(self.info.op, (sample.input, sample.args, sample.kwargs))
+            call = Call(self.info.op, (sample.input, sample.args, sample.kwargs))
             _, raised = attempt(lambda call=call: call.run("cpu"))
             if raised is not None:
                 self.raising("errors", call, sample.summary(), raised)
@@ -384,33 +322,3 @@ def _transposed_copy(x: torch.Tensor) -> torch.Tensor:
     larger = torch.zeros([n + 1 for n in reversed(x.shape)], dtype=x.dtype)
     view = larger.permute(list(reversed(range(x.ndim))))[tuple(slice(1, None) for _ in x.shape)]
     return view.copy_(x)
-
-
-def cotangent(output: torch.Tensor, position: int) -> torch.Tensor:
-    """The same reproducible gradient on every device and in every dtype."""
-    generator = torch.Generator().manual_seed(position)
-    shape = (*output.shape, 2) if output.is_complex() else output.shape
-    values = torch.rand(shape, generator=generator) + 0.5
-    values = values.to(torch.bfloat16).float()  # exact in every dtype
-    values = torch.view_as_complex(values) if output.is_complex() else values
-    return values.to(device=output.device, dtype=output.dtype)
-
-
-def own_tolerance(info, dtype: torch.dtype) -> tuple[float, float] | None:
-    """(rtol, atol) that the OpInfo itself allows for ``dtype`` when devices are compared."""
-    from torch.testing._internal.common_device_type import toleranceOverride
-
-    tests = (None, "test_compare_cpu", "test_noncontiguous_samples")
-    tests += ("test_variant_consistency_eager",)
-    best = None
-    for entry in info.decorators:
-        if getattr(entry, "test_name", "") not in tests:
-            continue
-        if entry.device_type not in (None, "cpu", "cuda"):
-            continue
-        for decorator in entry.decorators:
-            allowed = isinstance(decorator, toleranceOverride) and decorator.d.get(dtype)
-            if allowed:
-                rtol, atol = allowed.rtol, allowed.atol
-                best = (rtol, atol) if best is None else (max(best[0], rtol), max(best[1], atol))
-    return best

@@ -14,8 +14,8 @@ import dataclasses
 import torch
 
 from . import compare, inputs
+from .calls import attempt
 from .inputs import Copies
-from .opinfo import attempt
 from .record import Operators, Record, described
 
 _STEPS = 5

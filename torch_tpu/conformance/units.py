@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import torch
 
+from .calls import op_name
 from .record import Record
 
 DTYPES = ("float32", "bfloat16", "int64", "bool", "complex64")
@@ -31,10 +32,6 @@ class Unit:
         return Unit(kind, *rest.rsplit("/", 1))
 
 
-def _op_name(info) -> str:
-    return info.name + (f".{info.variant_test_name}" if info.variant_test_name else "")
-
-
 @functools.cache
 def databases() -> dict[str, dict]:
     """PyTorch's databases by kind and name (a few seconds to import)."""
@@ -43,7 +40,7 @@ def databases() -> dict[str, dict]:
     from torch.testing._internal.common_optimizers import optim_db
 
     return {
-        "op": {_op_name(info): info for info in op_db},
+        "op": {op_name(info): info for info in op_db},
         "module": {info.name: info for info in module_db},
         "optimizer": {info.optim_cls.__name__: info for info in optim_db},
     }

@@ -44,6 +44,12 @@ class Call:
     def schema(self):
         return self.op._schema
 
+    @property
+    def out(self) -> str:
+        """How the rule treats ``out=`` (`Rule.out`); "" for calls without."""
+        rule = registry.RULES.get(self.functional)
+        return rule.out if rule is not None and self.variant == "out" else ""
+
     def named(self, values: list) -> dict[str, Any]:
         """Values by argument name, without the out= arguments."""
         pairs = zip(self.schema.arguments, values, strict=True)
@@ -272,7 +278,7 @@ def results_of(call: Call, rule) -> list:
             return _returns(results, call.new_results)
         if rule.overwrites:
             return [meta_of(_meta_argument(call.arguments[0]))]
-    if call.variant == "out" and rule.name not in _OUT_TAKES_ANY:
+    if call.variant == "out" and rule.out != "any":
         check_variant(call)
     try:
         results = functional_results(call, rule.name)
@@ -297,18 +303,9 @@ def functional_results(call: Call, name: str) -> list:
         named["generator"] = None
     for name_only in ("pin_memory", "layout"):
         named.pop(name_only, None)
-    if call.variant == "out" and name in _OUT_DECIDES and named.get("dtype") is None:
+    if call.out == "decides" and named.get("dtype") is None:
         named["dtype"] = _result_dtype(call)
     return _returns(_on_meta(op, named), len(op._schema.returns))
-
-
-# Reductions that compute in the dtype of `out` when none is named.
-_OUT_DECIDES = {"aten::cumprod", "aten::cumsum", "aten::nansum", "aten::prod", "aten::prod.dim_int"}
-_OUT_DECIDES |= {"aten::sum", "aten::sum.dim_IntList"}
-# Operators that fill `out` whatever its dtype is.
-_OUT_TAKES_ANY = {"aten::bernoulli"}
-# Operators whose out= forms copy a finished result, so that a resized `out` is contiguous.
-_OUT_COPIES = {"aten::_fft_c2c", "aten::_fft_c2r", "aten::_fft_r2c"}
 
 
 def _result_dtype(call: Call):
@@ -458,7 +455,7 @@ def _write(call: Call, target, value: Value | None, path, meta) -> Output | None
     if target is None or value is None:
         return None
     dtype = target[1]
-    if not torch.can_cast(value.dtype, dtype) and call.functional not in _OUT_TAKES_ANY:
+    if not torch.can_cast(value.dtype, dtype) and call.out != "any":
         raise RuntimeError(
             f"{call.name}: result type {value.dtype} can't be cast to the desired output type "
             f"{dtype}"
@@ -467,7 +464,7 @@ def _write(call: Call, target, value: Value | None, path, meta) -> Output | None
     if call.variant != "out" and value.shape != target[2]:
         value = hlo.expand(value, target[2])
     strides = views.contiguous_strides(value.shape)
-    kept = call.variant == "out" and call.functional not in _OUT_COPIES
+    kept = call.variant == "out" and call.out != "copies"
     if kept and isinstance(meta, Meta) and meta.shape == value.shape:
         strides = meta.strides if _layout(meta) is not None else strides
     return Output(value, dtype, value.shape, strides, path)

@@ -48,6 +48,9 @@ class Rule:
       bounds: run-time argument → what its value must be: ``"> 0"``, ``">= 0"``, ``"in (0, 1)"``,
         ``"in [0, 1]"``, ``"fits self"`` (the dtype of ``self`` can hold it) or ``"fits result"``
         (the promoted dtype can); checked on every call, RuntimeError otherwise.
+      out: how ``out=`` is treated where it is not simply given the result: "decides" (its dtype is
+        computed in when none is named), "any" (filled whatever its dtype is) or "copies" (it gets a
+        copy of the finished result, so that a resized one is contiguous).
       distinct: out= may not share memory with an argument, not even all of it.
       check: function of the named meta arguments (numbers for Scalars) that raises what CPU PyTorch
         raises where PyTorch's meta kernel does not, or raises another class; called per key. It
@@ -75,6 +78,7 @@ class Rule:
     range: bool = False
     host: tuple[str, ...] = ()
     bounds: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    out: str = ""
     distinct: bool = False
     check: Callable[..., None] | None = None
     procedure: bool = False

@@ -58,7 +58,7 @@ def _results(operator):
     return meta
 
 
-@op("aten::_fft_c2c", meta=_results(torch.ops.aten._fft_c2c))
+@op("aten::_fft_c2c", meta=_results(torch.ops.aten._fft_c2c), out="copies")
 def _fft_c2c(self, dim, normalization, forward):
     dims = _dims(self, dim)
     points = math.prod(self.shape[i] for i in dims)
@@ -66,7 +66,7 @@ def _fft_c2c(self, dim, normalization, forward):
     return _scaled(result, points, normalization, 1 if forward else points)
 
 
-@op("aten::_fft_r2c", meta=_results(torch.ops.aten._fft_r2c))
+@op("aten::_fft_r2c", meta=_results(torch.ops.aten._fft_r2c), out="copies")
 def _fft_r2c(self, dim, normalization, onesided):
     dims, dtype = _dims(self, dim), expected()[0].dtype
     points = math.prod(self.shape[i] for i in dims)
@@ -81,7 +81,7 @@ def _fft_r2c(self, dim, normalization, onesided):
     return _scaled(result, points, normalization, 1)
 
 
-@op("aten::_fft_c2r", meta=_results(torch.ops.aten._fft_c2r))
+@op("aten::_fft_c2r", meta=_results(torch.ops.aten._fft_c2r), out="copies")
 def _fft_c2r(self, dim, normalization, last_dim_size):
     dims = _dims(self, dim)
     real = torch.float32 if self.dtype is torch.complex64 else torch.float64

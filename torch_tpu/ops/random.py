@@ -232,7 +232,7 @@ def coin(rng: Value, p, shape) -> Value:
     return hlo.compare(unit(rng, shape, work), _scalar(p, work, shape), "LT")
 
 
-@op("aten::bernoulli", random=True)
+@op("aten::bernoulli", random=True, out="any")
 def bernoulli(self, rng=None):
     return coin(rng, self, self.shape).to(self.dtype)
 

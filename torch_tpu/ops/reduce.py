@@ -62,19 +62,19 @@ def _fold(word: str, x: Value, dim=None, keepdim: bool = False) -> Value:
 # ---- sums, products, means -----------------------------------------------------------------
 
 
-@op("aten::sum", "aten::sum.dim_IntList")
+@op("aten::sum", "aten::sum.dim_IntList", out="decides")
 def sum_dim_IntList(self, dim=None, keepdim=False):
     return _fold("add", self, dim, keepdim)
 
 
-@op("aten::nansum")
+@op("aten::nansum", out="decides")
 def nansum(self, dim=None, keepdim=False):
     if self.is_floating:
         self = hlo.select(hlo.is_nan(self), hlo.zeros_like(self), self)
     return _fold("add", self, dim, keepdim)
 
 
-@op("aten::prod", "aten::prod.dim_int")
+@op("aten::prod", "aten::prod.dim_int", out="decides")
 def prod_dim_int(self, dim=None, keepdim=False):
     return _fold("multiply", self, dim, keepdim)
 

@@ -27,12 +27,12 @@ def _scan(x: Value, word, dim: int, dtype: torch.dtype, initial=None) -> Value:
     return hlo.convert(x, dtype)
 
 
-@op("aten::cumsum")
+@op("aten::cumsum", out="decides")
 def cumsum(self, dim):
     return _scan(self, "add", dim, expected()[0].dtype)
 
 
-@op("aten::cumprod")
+@op("aten::cumprod", out="decides")
 def cumprod(self, dim):
     return _scan(self, "multiply", dim, expected()[0].dtype)
 
