@@ -111,7 +111,7 @@ std::vector<std::string> register_operator(const py::dict& rule) {
   options.writes = rule["writes"].cast<std::vector<std::string>>();
   options.host = rule["host"].cast<std::vector<std::string>>();
   options.bounds = rule["bounds"].cast<std::map<std::string, std::string>>();
-  options.distinct = rule["distinct"].cast<bool>();
+  options.overlap = rule["overlap"].cast<std::string>();
   options.inplace = rule["inplace"].cast<std::string>();
   options.overwrites = rule["overwrites"].cast<bool>();
   options.random = rule["random"].cast<bool>();

@@ -4,7 +4,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
-#include <ATen/MemoryOverlap.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +12,7 @@
 #include "internal.h"
 #include "miss.h"
 #include "numbers.h"
+#include "overlap.h"
 
 namespace torch_tpu {
 
@@ -528,22 +528,6 @@ void resize_outs(const OpKernel& kernel, const Entry& entry, c10::ArrayRef<c10::
   }
 }
 
-// As PyTorch's kernels do: what is written must not be partly what is read.
-void check_overlap(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
-  for (int32_t target : kernel.targets) {
-    each_tensor(arguments[target], [&](const at::Tensor& out) {
-      for (size_t i = 0; out.defined() && i < arguments.size(); ++i) {
-        if (kernel.arguments[i].role != Role::kRead) continue;
-        each_tensor(arguments[i], [&](const at::Tensor& input) {
-          if (!input.defined() || !input.is_alias_of(out)) return;
-          at::assert_no_partial_overlap(out, input);
-          if (kernel.distinct) at::assert_no_overlap(out, input);
-        });
-      }
-    });
-  }
-}
-
 }  // namespace
 
 // ---- the call ----------------------------------------------------------------------------------
@@ -565,10 +549,8 @@ void OpKernel::call(torch::jit::Stack* stack) {
   }
   if (entry->python) return run_python(*this, entry->python, stack);
 
-  if (variant == Variant::kOut) {
-    resize_outs(*this, *entry, parameters);
-    check_overlap(*this, parameters);
-  }
+  if (variant == Variant::kOut) resize_outs(*this, *entry, parameters);
+  check_overlap(*this, parameters);
   // Written arguments must be writable before anything runs.
   for (int32_t target : targets) {
     each_tensor(parameters[target], [](const at::Tensor& tensor) {

@@ -11,13 +11,17 @@ namespace torch_tpu {
 // What a run-time number must be; the words are those of Rule.bounds.
 enum class Bounds : uint8_t {
   kNone,
-  kPositive,     // "> 0"
-  kNotNegative,  // ">= 0"
-  kOpenUnit,     // "in (0, 1)"
-  kUnit,         // "in [0, 1]"
-  kFitsSelf,     // "fits self"
-  kFitsResult,   // "fits result"
+  kPositive,      // "> 0"
+  kNotNegative,   // ">= 0"
+  kOpenUnit,      // "in (0, 1)"
+  kUnit,          // "in [0, 1]"
+  kFitsSelf,      // "fits self"
+  kFitsResult,    // "fits result"
+  kIntegerPower,  // "integer power"
 };
+
+// Which overlap of what is written (in place or as out=) with what is read is refused.
+enum class Overlap : uint8_t { kFree, kPartial, kAny };
 
 // How one argument takes part in a call.
 enum class Role : uint8_t {
@@ -51,7 +55,7 @@ struct OpKernel {
   std::vector<ArgumentSpec> arguments;
   std::vector<int32_t> targets;  // arguments that results are written to, after new results
   size_t new_results = 0;        // results that become new tensors
-  bool distinct = false;         // out= may not be one of the arguments
+  Overlap overlap = Overlap::kFree;
   bool random = false;
   int32_t from = -1;  // of a random operator: the arguments that bound its draws
   int32_t to = -1;

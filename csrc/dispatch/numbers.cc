@@ -4,13 +4,14 @@
 #include <ATen/ops/result_type.h>
 
 #include <array>
+#include <limits>
 
 namespace torch_tpu {
 
 namespace {
 
-constexpr std::array<const char*, 7> kWords = {"",          "> 0",       ">= 0",       "in (0, 1)",
-                                               "in [0, 1]", "fits self", "fits result"};
+constexpr std::array<const char*, 8> kWords = {
+    "", "> 0", ">= 0", "in (0, 1)", "in [0, 1]", "fits self", "fits result", "integer power"};
 
 bool within(double number, Bounds bounds) {
   switch (bounds) {
@@ -50,6 +51,12 @@ void check_number(const OpKernel& kernel, size_t position, const c10::IValue& va
   if (bounds == Bounds::kFitsResult) {
     return check_fits(value.toScalar(), at::result_type(self.toTensor(), value.toScalar()));
   }
+  if (bounds == Bounds::kIntegerPower) {
+    bool integers = c10::isIntegralType(self.toTensor().scalar_type(), true) && value.isInt();
+    TORCH_CHECK(!integers || value.toInt() >= 0,
+                "Integers to negative integer powers are not allowed. (in ", kernel.name, ")");
+    return;
+  }
   if (value.isComplexDouble()) return;
   double number = value.toScalar().toDouble();
   TORCH_CHECK(within(number, bounds), kernel.name, " expects ",
@@ -57,15 +64,55 @@ void check_number(const OpKernel& kernel, size_t position, const c10::IValue& va
               kWords[static_cast<size_t>(bounds)], ", but found ", number);
 }
 
-void check_range(const OpKernel& kernel, const c10::IValue& from, const c10::IValue& to) {
-  if (from.isInt() && to.isInt()) {
-    TORCH_CHECK(from.toInt() < to.toInt(), kernel.name,
-                " expects 'from' to be less than 'to', but got from=", from.toInt(),
-                " >= to=", to.toInt());
-  } else if (from.isDouble() && to.isDouble()) {
-    TORCH_CHECK(from.toDouble() <= to.toDouble(), kernel.name,
-                " expects to return a [from, to) range, but found from=", from.toDouble(),
-                " > to=", to.toDouble());
+// Smallest and largest number of a dtype.
+std::pair<double, double> limits(c10::ScalarType dtype) {
+#define TORCH_TPU_CASE(type, name)                                    \
+  case c10::ScalarType::name:                                         \
+    return {static_cast<double>(std::numeric_limits<type>::lowest()), \
+            static_cast<double>(std::numeric_limits<type>::max())};
+  switch (dtype) {
+    AT_FORALL_SCALAR_TYPES_AND3(Bool, Half, BFloat16, TORCH_TPU_CASE)
+    TORCH_TPU_CASE(uint16_t, UInt16)
+    TORCH_TPU_CASE(uint32_t, UInt32)
+    TORCH_TPU_CASE(uint64_t, UInt64)
+    default:
+      return {-std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
+  }
+#undef TORCH_TPU_CASE
+}
+
+void check_inside(const OpKernel& kernel, double number, const char* what, c10::ScalarType dtype) {
+  auto [least, most] = limits(dtype);
+  TORCH_CHECK(number >= least && number <= most, kernel.name, ": ", what, " is out of bounds for ",
+              dtype);
+}
+
+void check_integers(const OpKernel& kernel, int64_t from, int64_t to, c10::ScalarType dtype) {
+  TORCH_CHECK(from < to, kernel.name, " expects 'from' to be less than 'to', but got from=", from,
+              " >= to=", to);
+  check_inside(kernel, static_cast<double>(from), "from", dtype);
+  check_inside(kernel, static_cast<double>(to - 1), "to - 1", dtype);
+}
+
+void check_interval(const OpKernel& kernel, double from, double to, c10::ScalarType dtype) {
+  check_inside(kernel, from, "from", dtype);
+  check_inside(kernel, to, "to", dtype);
+  TORCH_CHECK(from <= to, kernel.name,
+              " expects to return a [from, to) range, but found from=", from, " > to=", to);
+  TORCH_CHECK(to - from <= limits(dtype).second, kernel.name, " expects to - from to be at most ",
+              limits(dtype).second, ", the largest ", dtype, ", but found from=", from,
+              " and to=", to);
+}
+
+void check_range(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
+  if (!arguments[0].isTensor()) return;
+  c10::ScalarType dtype = arguments[0].toTensor().scalar_type();
+  const c10::IValue& to = arguments[kernel.to];
+  if (to.isInt()) {
+    int64_t from = kernel.from >= 0 ? arguments[kernel.from].toInt() : 0;
+    check_integers(kernel, from, to.toInt(), dtype);
+  } else if (to.isDouble()) {
+    check_interval(kernel, arguments[kernel.from].toDouble(), to.toDouble(), dtype);
   }
 }
 
@@ -84,9 +131,7 @@ void check_numbers(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments)
     if (kernel.arguments[i].bounds == Bounds::kNone || arguments[i].isNone()) continue;
     check_number(kernel, i, arguments[i], arguments[0]);
   }
-  if (kernel.from >= 0 && kernel.to >= 0) {
-    check_range(kernel, arguments[kernel.from], arguments[kernel.to]);
-  }
+  if (kernel.to >= 0) check_range(kernel, arguments);
 }
 
 }  // namespace torch_tpu

@@ -9,6 +9,7 @@
 
 #include "miss.h"
 #include "numbers.h"
+#include "overlap.h"
 
 namespace torch_tpu {
 
@@ -141,7 +142,7 @@ std::unique_ptr<OpKernel> make_kernel(const c10::OperatorHandle& op, Variant var
   kernel->name = full_name(op.operator_name());
   kernel->functional = options.functional;
   kernel->variant = variant;
-  kernel->distinct = options.distinct;
+  kernel->overlap = to_overlap(options.overlap);
   kernel->random = options.random;
   kernel->range = options.range;
   kernel->matmul = options.matmul;
@@ -163,7 +164,7 @@ std::unique_ptr<OpKernel> make_kernel(const c10::OperatorHandle& op, Variant var
     if (options.procedure && spec.role == Role::kNumber) spec.role = Role::kStatic;
     if (options.random && argument.name() == "from") kernel->from = static_cast<int32_t>(i);
     if (options.random && argument.name() == "to") kernel->to = static_cast<int32_t>(i);
-    kernel->bounded |= kernel->from >= 0 && kernel->to >= 0;
+    kernel->bounded |= kernel->to >= 0;
     kernel->arguments.push_back(std::move(spec));
   }
   for (const auto& result : schema.returns()) {

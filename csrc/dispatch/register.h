@@ -18,7 +18,7 @@ struct RuleOptions {
   std::vector<std::string> host;
   std::map<std::string, std::string> bounds;  // run-time argument -> what its value must be
   std::string inplace;                        // its in-place overload when the name does not tell
-  bool distinct = false;                      // out= may not be an argument
+  std::string overlap;                        // refused overlap: "", "partial" or "any"
   bool overwrites = false;
   bool random = false;
   bool range = false;

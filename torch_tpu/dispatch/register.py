@@ -77,7 +77,7 @@ def register_all() -> None:
                 "writes": list(rule.writes),
                 "host": list(rule.host),
                 "bounds": dict(rule.bounds),
-                "distinct": rule.distinct,
+                "overlap": rule.refused_overlap,
                 "inplace": rule.inplace or "",
                 "overwrites": rule.overwrites,
                 "random": rule.random,

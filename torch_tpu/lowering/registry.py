@@ -46,12 +46,15 @@ class Rule:
         decides the result's shape; the core puts that number into the key.
       host: tensor arguments that may live on the CPU with any shape (index tensors).
       bounds: run-time argument → what its value must be: ``"> 0"``, ``">= 0"``, ``"in (0, 1)"``,
-        ``"in [0, 1]"``, ``"fits self"`` (the dtype of ``self`` can hold it) or ``"fits result"``
-        (the promoted dtype can); checked on every call, RuntimeError otherwise.
+        ``"in [0, 1]"``, ``"fits self"`` (the dtype of ``self`` can hold it), ``"fits result"``
+        (the promoted dtype can) or ``"integer power"`` (not negative if all are integers); checked
+        on every call, RuntimeError otherwise.
       out: how ``out=`` is treated where it is not simply given the result: "decides" (its dtype is
         computed in when none is named), "any" (filled whatever its dtype is) or "copies" (it gets a
         copy of the finished result, so that a resized one is contiguous).
-      distinct: out= may not share memory with an argument, not even all of it.
+      overlap: which sharing of memory between what is written (in place or as ``out=``) and what is
+        read is refused, as PyTorch's kernel does: "partial" (anything but the whole tensor; the
+        default of rules that promote, which are elementwise), "any" or "" (none).
       check: function of the named meta arguments (numbers for Scalars) that raises what CPU PyTorch
         raises where PyTorch's meta kernel does not, or raises another class; called per key. It
         also gets ``out=`` arguments if its signature names them.
@@ -79,13 +82,19 @@ class Rule:
     host: tuple[str, ...] = ()
     bounds: Mapping[str, str] = dataclasses.field(default_factory=dict)
     out: str = ""
-    distinct: bool = False
+    overlap: str | None = None
     check: Callable[..., None] | None = None
     procedure: bool = False
     masks: Callable[..., Any] | None = None
     meta: Callable[..., list] | None = None
     host_kernel: bool = False
     graph_only: bool = False
+
+    @property
+    def refused_overlap(self) -> str:
+        if self.overlap is None:
+            return "partial" if self.promote else ""
+        return self.overlap
 
     @property
     def where(self) -> str:
@@ -140,7 +149,7 @@ def unary(name: str, word: Callable[[Value], Value], promote: str = "float", **o
     def body(self):
         return word(self)
 
-    register(Rule(name=name, body=body, promote=promote, **options))
+    register(Rule(name=name, body=body, promote=promote, overlap="partial", **options))
 
 
 def binary(name: str, word: Callable[[Value, Value], Value], promote="arith", **options) -> None:
@@ -149,7 +158,7 @@ def binary(name: str, word: Callable[[Value, Value], Value], promote="arith", **
     def body(self, other):
         return word(self, other)
 
-    register(Rule(name=name, body=body, promote=promote, **options))
+    register(Rule(name=name, body=body, promote=promote, overlap="partial", **options))
 
 
 # ---- calling a rule ------------------------------------------------------------------------

@@ -50,7 +50,7 @@ for _name in ("and", "or", "xor"):
     binary(f"aten::logical_{_name}", _logical(_name), promote=None)
 
 
-@op("aten::logical_not")
+@op("aten::logical_not", overlap="partial")
 def logical_not(self):
     return ~self.to(torch.bool)
 

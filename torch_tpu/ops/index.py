@@ -57,7 +57,7 @@ def _check_slices(self, dim, index) -> None:
 # ---- selection and gathering ------------------------------------------------------------------
 
 
-@op("aten::index_select", check=_check_slices)
+@op("aten::index_select", overlap="any", check=_check_slices)
 def index_select(self, dim, index):
     result = expected()[0]
     if 0 in result.shape:
@@ -82,14 +82,14 @@ def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=
     return hlo.take(weight, indices, 0)
 
 
-@op("aten::take")
+@op("aten::take", overlap="any")
 def take(self, index):
     if not index.numel:
         return hlo.constant(0, self.dtype, index.shape)
     return hlo.take(hlo.flatten(self), from_end(index, self.numel), 0)
 
 
-@op("aten::gather", check=check_elements, distinct=True)
+@op("aten::gather", check=check_elements, overlap="any")
 def gather(self, dim, index, sparse_grad=False):
     result = expected()[0]
     if 0 in result.shape:

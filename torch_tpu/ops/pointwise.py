@@ -44,7 +44,7 @@ def rsub_Tensor(self, other, alpha=1):
     return other - scaled(self, alpha)
 
 
-@op("aten::addcmul", specialize={"value": (1,)})
+@op("aten::addcmul", overlap="partial", specialize={"value": (1,)})
 def addcmul(self, tensor1, tensor2, value=1):
     self, tensor1, tensor2 = operands(self, tensor1, tensor2)
     # ``value`` has no say in the dtype: among integers a float is truncated.
@@ -179,6 +179,7 @@ _SHORT_POWERS = {
     "aten::pow.Tensor_Scalar",
     promote="arith",
     specialize={"exponent": tuple(_SHORT_POWERS)},
+    bounds={"exponent": "integer power"},
     check=_check_power,
 )
 def pow_Tensor_Scalar(self, exponent):
@@ -188,7 +189,7 @@ def pow_Tensor_Scalar(self, exponent):
     return _power(self, exponent)
 
 
-@op("aten::ldexp.Tensor", promote="float")
+@op("aten::ldexp.Tensor", promote="float", overlap="")
 def ldexp_Tensor(self, other):
     self, other = operands(self, other)
     return self * hlo.full_like(other, 2) ** other
@@ -367,7 +368,7 @@ def _check_where(self, other, out=None) -> None:
         )
 
 
-@op("aten::where.self", meta=_where_meta, check=_check_where)
+@op("aten::where.self", overlap="partial", meta=_where_meta, check=_check_where)
 def where_self(condition, self, other):
     dtype = expected()[0].dtype
     chosen = promote.as_value(self, dtype), promote.as_value(other, dtype)
@@ -376,6 +377,11 @@ def where_self(condition, self, other):
     return hlo.select(hlo.expand(condition.to(torch.bool), shape), on_true, on_false)
 
 
-@op("aten::masked_fill.Scalar", "aten::masked_fill.Tensor", bounds={"value": "fits self"})
+@op(
+    "aten::masked_fill.Scalar",
+    "aten::masked_fill.Tensor",
+    overlap="partial",
+    bounds={"value": "fits self"},
+)
 def masked_fill(self, mask, value):
     return where_self(mask, value, self)

@@ -27,12 +27,12 @@ def _scan(x: Value, word, dim: int, dtype: torch.dtype, initial=None) -> Value:
     return hlo.convert(x, dtype)
 
 
-@op("aten::cumsum", out="decides")
+@op("aten::cumsum", overlap="partial", out="decides")
 def cumsum(self, dim):
     return _scan(self, "add", dim, expected()[0].dtype)
 
 
-@op("aten::cumprod", out="decides")
+@op("aten::cumprod", overlap="partial", out="decides")
 def cumprod(self, dim):
     return _scan(self, "multiply", dim, expected()[0].dtype)
 
@@ -73,7 +73,7 @@ def _one_by_one(x: Value, word, dim: int, initial) -> Value:
     return hlo.while_loop(lambda k, *_: k < x.shape[dim], advance, [zero, start, x])[2]
 
 
-@op("aten::_logcumsumexp", "aten::logcumsumexp")
+@op("aten::_logcumsumexp", "aten::logcumsumexp", overlap="partial")
 def logcumsumexp(self, dim):
     dim = wrap(dim, self.ndim)
     if not self.is_complex:

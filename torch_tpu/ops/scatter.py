@@ -131,32 +131,32 @@ def _scatter(self: Value, dim: int, index: Value, src, reduce: str, include_self
     return hlo.reshape(out, self.shape)
 
 
-@op("aten::scatter.src", check=check_elements)
+@op("aten::scatter.src", overlap="any", check=check_elements)
 def scatter_src(self, dim, index, src):
     return _scatter(self, dim, index, src, "set")
 
 
-@op("aten::scatter.value", check=check_elements, bounds={"value": "fits self"})
+@op("aten::scatter.value", overlap="any", check=check_elements, bounds={"value": "fits self"})
 def scatter_value(self, dim, index, value):
     return _scatter(self, dim, index, value, "set")
 
 
-@op("aten::scatter.reduce", check=check_elements)
+@op("aten::scatter.reduce", overlap="any", check=check_elements)
 def scatter_reduce(self, dim, index, src, reduce):
     return _scatter(self, dim, index, src, reduce)
 
 
-@op("aten::scatter.value_reduce", check=check_elements)
+@op("aten::scatter.value_reduce", overlap="any", check=check_elements)
 def scatter_value_reduce(self, dim, index, value, reduce):
     return _scatter(self, dim, index, value, reduce)
 
 
-@op("aten::scatter_add", check=check_elements)
+@op("aten::scatter_add", overlap="any", check=check_elements)
 def scatter_add(self, dim, index, src):
     return _scatter(self, dim, index, src, "add")
 
 
-@op("aten::scatter_reduce.two", check=check_elements)
+@op("aten::scatter_reduce.two", overlap="any", check=check_elements)
 def scatter_reduce_two(self, dim, index, src, reduce, include_self=True):
     return _scatter(self, dim, index, src, reduce, include_self)
 
@@ -203,7 +203,7 @@ def _check_reduce(self, dim, index, source) -> None:
         raise IndexError(f"index is out of bounds for dimension {dim} with size 0")
 
 
-@op("aten::index_add", check=_check_shapes)
+@op("aten::index_add", overlap="any", check=_check_shapes)
 def index_add(self, dim, index, source, alpha=1):
     x, write, source = _slices(self, dim, index, source)
     work = promote.compute_dtype(x.dtype)
@@ -211,7 +211,7 @@ def index_add(self, dim, index, source, alpha=1):
     return hlo.reshape(write(x.to(work), source, "add").to(x.dtype), self.shape)
 
 
-@op("aten::index_copy", check=_check_unreachable)
+@op("aten::index_copy", overlap="any", check=_check_unreachable)
 def index_copy(self, dim, index, source):
     x, write, source = _slices(self, dim, index, source)
     return hlo.reshape(write(x, source, "set"), self.shape)
@@ -231,7 +231,7 @@ def index_fill(self, dim, index, value):
     return hlo.reshape(write(x, source, "set"), self.shape)
 
 
-@op("aten::index_reduce", check=_check_reduce)
+@op("aten::index_reduce", overlap="any", check=_check_reduce)
 def index_reduce(self, dim, index, source, reduce, include_self=True):
     x, write, source = _slices(self, dim, index, source)
     return hlo.reshape(reduce_into(write, x, source, reduce, include_self), self.shape)
@@ -249,6 +249,7 @@ def _put_with_masks(self, indices, values, accumulate=False, unsafe=False):
 @op(
     "aten::index_put",
     "aten::_index_put_impl",
+    overlap="any",
     host=("indices",),
     masks=_put_with_masks,
     check=check_indices,
@@ -284,7 +285,7 @@ def _check_put(self, index) -> None:
         raise IndexError("put_(): Tried to put elements into an empty tensor")
 
 
-@op("aten::put", check=_check_put)
+@op("aten::put", overlap="any", check=_check_put)
 def put(self, index, source, accumulate=False):
     if not index.numel:
         return self

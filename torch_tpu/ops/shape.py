@@ -328,7 +328,7 @@ def clone(self):
     return self
 
 
-@op("aten::copy", overwrites=True, inplace="aten::copy_")
+@op("aten::copy", overlap="partial", overwrites=True, inplace="aten::copy_")
 def copy(self, src):
     return hlo.expand(src.to(self.dtype), self.shape)
 

@@ -128,7 +128,7 @@ for _name, _body in _QUESTIONS.items():
     unary(f"aten::{_name}", _body, promote=None, **_check)
 
 
-@op("aten::nan_to_num")
+@op("aten::nan_to_num", overlap="partial")
 def nan_to_num(self, nan=None, posinf=None, neginf=None):
     if self.is_complex:
         real, imag = (_nan_to_num(p, nan, posinf, neginf) for p in (hlo.real(self), hlo.imag(self)))
@@ -279,12 +279,20 @@ def _check_parts(first, second, out) -> None:
         )
 
 
-@op("aten::complex", check=lambda real, imag, out=None: _check_parts(real, imag, out))
+@op(
+    "aten::complex",
+    overlap="partial",
+    check=lambda real, imag, out=None: _check_parts(real, imag, out),
+)
 def complex_(real, imag):
     return hlo.complex(*operands(real, imag))
 
 
-@op("aten::polar", check=lambda abs, angle, out=None: _check_parts(abs, angle, out))  # noqa: A006
+@op(
+    "aten::polar",
+    overlap="partial",
+    check=lambda abs, angle, out=None: _check_parts(abs, angle, out),
+)  # noqa: A006
 def polar(abs, angle):  # noqa: A002 - the schema's names
     abs, angle = operands(abs, angle)  # noqa: A001
     return hlo.complex(abs * hlo.unary("cosine", angle), abs * hlo.unary("sine", angle))

@@ -1,0 +1,52 @@
+"""Run-time numbers are checked on every call, also when the program is found (csrc/dispatch/numbers)."""
+
+import pytest
+import torch
+
+BAD = {
+    "random_ beyond uint8": lambda d: torch.zeros(3, dtype=torch.uint8, device=d).random_(0, 300),
+    "random_ below uint8": lambda d: torch.zeros(3, dtype=torch.uint8, device=d).random_(-1, 3),
+    "random_ to": lambda d: torch.zeros(3, dtype=torch.int8, device=d).random_(200),
+    "random_ to 0": lambda d: torch.zeros(3, dtype=torch.int8, device=d).random_(0),
+    "random_ bool": lambda d: torch.zeros(3, dtype=torch.bool, device=d).random_(0, 3),
+    "random_ half": lambda d: torch.zeros(3, dtype=torch.float16, device=d).random_(0, 10**6),
+    "randint": lambda d: torch.randint(0, 300, (3,), dtype=torch.uint8, device=d),
+    "randint_like": lambda d: torch.randint_like(torch.zeros(3, dtype=torch.int8, device=d), 300),
+    "uniform_ too wide": lambda d: torch.zeros(3, device=d).uniform_(-3e38, 3e38),
+    "uniform_ beyond": lambda d: torch.zeros(3, device=d).uniform_(0, 1e39),
+    "uniform_ half": lambda d: torch.zeros(3, dtype=torch.float16, device=d).uniform_(0, 1e5),
+    "uniform_ backwards": lambda d: torch.zeros(3, device=d).uniform_(1, 0),
+    "pow": lambda d: torch.arange(3, device=d) ** -7,
+    "pow_": lambda d: torch.arange(3, device=d).pow_(-7),
+    "pow of bool": lambda d: torch.pow(torch.ones(3, dtype=torch.bool, device=d), -7),
+}
+
+GOOD = {
+    "random_": lambda d: torch.zeros(3, dtype=torch.uint8, device=d).random_(0, 256),
+    "random_ to": lambda d: torch.zeros(3, dtype=torch.int8, device=d).random_(100),
+    "random_ bool": lambda d: torch.zeros(3, dtype=torch.bool, device=d).random_(0, 2),
+    "uniform_": lambda d: torch.zeros(3, device=d).uniform_(-1e38, 1e38),
+    "pow": lambda d: torch.arange(3, device=d) ** 7,
+    "pow of float": lambda d: torch.ones(3, device=d) ** -7,
+}
+
+
+def _error(call, device):
+    try:
+        call(device)
+    except Exception as error:  # noqa: BLE001 - the class is what is compared
+        return type(error)
+    return None
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_numbers_are_refused_with_a_program_at_hand(name):
+    for good in GOOD.values():
+        good("tpu")
+    assert _error(BAD[name], "cpu") is not None
+    assert _error(BAD[name], "tpu") is _error(BAD[name], "cpu")
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_good_numbers_pass(name):
+    assert _error(GOOD[name], "tpu") is None
