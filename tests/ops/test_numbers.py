@@ -1,4 +1,4 @@
-"""Run-time numbers are checked on every call, also when the program is found (csrc/dispatch/numbers)."""
+"""Run-time numbers are checked on every call, with a program at hand too (dispatch/numbers.cc)."""
 
 import pytest
 import torch

@@ -1,7 +1,6 @@
 """Written tensors that share memory with read ones: refused where CPU PyTorch refuses, else right.
 
-Each call gets one base of 13 elements: `left` is its first 12, `right` its last 12, `same` is `left`
-again in the same order and `turned` in another.
+Each call gets two tensors of one base of 13 elements: shifted by one, the same, or apart.
 """
 
 import pytest

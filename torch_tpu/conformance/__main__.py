@@ -19,17 +19,24 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         prog="python -m torch_tpu.conformance",
         description="Runs PyTorch's own OpInfo, ModuleInfo and OptimizerInfo databases on the "
         "device against CPU PyTorch. Exit status 1 if a result differs with no exception.",
+        epilog="A unit is one operator, module or optimizer with one dtype that the CPU supports.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     split = lambda text: [word for word in text.split(",") if word]  # noqa: E731
     add = parser.add_argument
     add("--ops", type=split, default=["*"], help="names or shell patterns, separated by commas")
     add("--kinds", type=split, default=["op", "module", "optimizer"], help="op,module,optimizer")
-    add("--dtypes", type=split, default=list(DTYPES), help=f"default {','.join(DTYPES)}")
-    add("--samples", type=int, default=5, help="samples per operator and dtype (default 5)")
+    add("--dtypes", type=split, default=list(DTYPES), help="separated by commas")
+    add("--samples", type=int, default=5, help="samples per operator and dtype")
     add("--mode", choices=["strict"], default="strict", help="eager mode")
     add("--jobs", type=int, default=os.cpu_count(), help="worker processes")
-    add("--limit", type=float, default=300, help="seconds per operator and dtype")
-    add("--output", type=pathlib.Path, default=pathlib.Path("conformance/run.jsonl"))
+    add("--limit", type=float, default=300, help="seconds per unit")
+    add(
+        "--output",
+        type=pathlib.Path,
+        default=pathlib.Path("conformance/run.jsonl"),
+        help="journal of the run; an interrupted run goes on from it",
+    )
     add("--fresh", action="store_true", help="start anew instead of continuing --output")
     add("--write", type=pathlib.Path, metavar="DIR", help="write operators.md and .json to DIR")
     add("--check", type=pathlib.Path, metavar="JSON", help="fail if what passed there fails now")

@@ -46,6 +46,9 @@ def conform(given: argparse.Namespace) -> int:
         for name in names
         if name not in journal.records
     ]
+    if len(jobs) < len(names):
+        done_before = len(names) - len(jobs)
+        console.print(f"{done_before} of {len(names)} units are in {given.output} (--fresh: anew)")
     start = time.monotonic()
     with _progress(console) as bar, given.output.with_suffix(".log").open("a") as log:
         task = bar.add_task("conformance", total=len(names), completed=len(names) - len(jobs))

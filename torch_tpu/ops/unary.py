@@ -291,8 +291,8 @@ def complex_(real, imag):
 @op(
     "aten::polar",
     overlap="partial",
-    check=lambda abs, angle, out=None: _check_parts(abs, angle, out),
-)  # noqa: A006
+    check=lambda abs, angle, out=None: _check_parts(abs, angle, out),  # noqa: A006
+)
 def polar(abs, angle):  # noqa: A002 - the schema's names
     abs, angle = operands(abs, angle)  # noqa: A001
     return hlo.complex(abs * hlo.unary("cosine", angle), abs * hlo.unary("sine", angle))
