@@ -6,6 +6,7 @@
 #include "device/hooks.h"
 #include "device/storage.h"
 #include "dispatch/executable_handle.h"
+#include "dispatch/graph.h"
 #include "dispatch/internal.h"
 #include "dispatch/python.h"
 #include "dispatch/register.h"
@@ -102,7 +103,9 @@ std::unique_ptr<ExecutableHandle> deserialize(const std::string& data) {
   return handle;
 }
 
-std::vector<std::string> register_operator(const py::dict& rule) {
+}  // namespace
+
+RuleOptions to_options(const py::dict& rule) {
   RuleOptions options;
   options.functional = rule["name"].cast<std::string>();
   options.runtime = rule["runtime"].cast<std::vector<std::string>>();
@@ -119,8 +122,10 @@ std::vector<std::string> register_operator(const py::dict& rule) {
   options.matmul = rule["matmul"].cast<bool>();
   options.procedure = hold(rule["procedure"]);
   options.masked = hold(rule["masked"]);
-  return register_rule(options);
+  return options;
 }
+
+namespace {
 
 py::object default_generator_object(int device) {
   return py::reinterpret_steal<py::object>(
@@ -174,7 +179,7 @@ void bind_programs(py::module_& m) {
     return result;
   });
   m.def("clear_caches", &clear_caches);
-  m.def("register_operator", &register_operator);
+  m.def("register_operator", [](const py::dict& rule) { return register_rule(to_options(rule)); });
 }
 
 }  // namespace
@@ -185,4 +190,5 @@ PYBIND11_MODULE(_core, m) {
   torch_tpu::register_hooks();
   torch_tpu::bind_runtime(m);
   torch_tpu::bind_programs(m);
+  torch_tpu::bind_graph(m);
 }

@@ -54,7 +54,26 @@ def _load() -> types.ModuleType:
     _core.expect_devices(plugin.expected_device_count())
     register_all()
     amp.set_default_dtype()
+    _extend_dynamo()
     return module.build()
+
+
+def _extend_dynamo() -> None:
+    """Says to torch.compile, once somebody imports it, what is compiled how."""
+    from .api.imports import when_imported
+
+    def device_interface(module):
+        from .compile import device_interface
+
+        device_interface.register(module)
+
+    def default_backend(module):
+        from .compile.backend import default
+
+        module.set_default_backend(default)
+
+    when_imported("torch._dynamo.device_interface", device_interface)
+    when_imported("torch._dynamo.backends.registry", default_backend)
 
 
 def _register(device_module: types.ModuleType, namespace: types.ModuleType) -> None:

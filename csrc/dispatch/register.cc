@@ -260,6 +260,12 @@ std::vector<std::string> register_rule(const RuleOptions& options) {
   return names;
 }
 
+std::unique_ptr<OpKernel> make_graph_kernel(const RuleOptions& options) {
+  auto schema = find_schema("torch_tpu::graph");
+  TORCH_CHECK(schema.has_value(), "torch_tpu::graph is not defined");
+  return make_kernel(*schema, Variant::kInplace, options);
+}
+
 OpKernel* find_kernel(const std::string& name) {
   std::lock_guard guard(kernels_mutex());
   auto it = kernels().find(name);

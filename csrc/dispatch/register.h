@@ -32,6 +32,10 @@ struct RuleOptions {
 // composite-implicit (a kernel would cut it off from autograd).
 std::vector<std::string> register_rule(const RuleOptions& options);
 
+// A kernel for one captured graph: of the shared schema torch_tpu::graph, but with a rule (and so a
+// cache) of its own, `options.functional`. The dispatcher does not know it.
+std::unique_ptr<OpKernel> make_graph_kernel(const RuleOptions& options);
+
 // The kernel of an overload, or null.
 OpKernel* find_kernel(const std::string& name);
 

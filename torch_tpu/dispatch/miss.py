@@ -13,6 +13,7 @@ import dataclasses
 import dis
 import inspect
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -35,6 +36,11 @@ class Call:
     arguments: list
     targets: list[int]  # arguments that results are written to
     new_results: int
+
+    @property
+    def label(self) -> str:
+        """What people call it; all graphs have one schema, and so one name."""
+        return self.functional if self.name == "torch_tpu::graph" else self.name
 
     @property
     def op(self) -> torch._ops.OpOverload:
@@ -69,13 +75,17 @@ def build_entry(name, functional, variant, arguments, targets, new_results):
     with _understood(call):
         expected = results_of(call, rule)
     try:
-        return lower(call, expected, lambda values, rng: registry.call(rule, values, expected, rng))
+        body = lambda values, rng: registry.call(rule, values, expected, rng)  # noqa: E731
+        return lower(call, expected, body, rule.options)
     except NotImplementedError as error:
         return fallback.to_cpu(call, str(error))
 
 
-def lower(call: Call, expected: list, body):
-    """Trace ``body(named values, rng)`` for the call, compile it and return the entry."""
+def lower(call: Call, expected: list, body, options: Mapping | None = None):
+    """Trace ``body(named values, rng)`` for the call, compile it and return the entry.
+
+    ``options`` are XLA options by name.
+    """
     builder = Builder()
     with building(builder):
         values, parameters = _symbolic(builder, call)
@@ -88,8 +98,8 @@ def lower(call: Call, expected: list, body):
     program, kept = None, []
     if computed:
         results = [o.value for o in computed]
-        text, kept = module.finish(builder, results, _among(donate, computed), call.name)
-        program = compile_text(text, call.name, lambda: reasons.of_call(call))
+        text, kept = module.finish(builder, results, _among(donate, computed), call.label)
+        program = compile_text(text, call.label, lambda: reasons.of_call(call), options)
     donations = [kept.index(p) for p in donate if p in kept]
     return program, kept, donations, [o and o.fields() for o in outputs], groups, constants
 

@@ -27,7 +27,7 @@ def of_call(call) -> str:
     }
     for schema_argument, argument in zip(call.schema.arguments, call.arguments, strict=True):
         _describe(facts, schema_argument.name, argument)
-    return compare(call.name, facts)
+    return compare(call.label, facts)
 
 
 def of_internal(name: str, words) -> str:

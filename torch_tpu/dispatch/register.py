@@ -62,30 +62,32 @@ def _masked(rule: Rule, name: str, functional: str, arguments: list):
     return rule.masks(**named)
 
 
+def options_of(rule: Rule) -> dict:
+    """What the core needs to know of a rule (csrc/dispatch/register.h, RuleOptions)."""
+    return {
+        "name": rule.name,
+        "runtime": list(rule.runtime),
+        "static": list(rule.static),
+        "specialize": {k: [float(v) for v in vs] for k, vs in rule.specialize.items()},
+        "writes": list(rule.writes),
+        "host": list(rule.host),
+        "bounds": dict(rule.bounds),
+        "overlap": rule.refused_overlap,
+        "inplace": rule.inplace or "",
+        "overwrites": rule.overwrites,
+        "random": rule.random,
+        "range": rule.range,
+        "matmul": FAMILIES.get(rule.name) in _PRECISION_FILES or rule.graph,
+        "procedure": functools.partial(_procedure, rule) if rule.procedure else None,
+        "masked": functools.partial(_masked, rule) if rule.masks else None,
+    }
+
+
 def register_all() -> None:
     from torch_tpu import _core
 
     for rule in load_rules().values():
         if rule.graph_only:
             continue
-        names = _core.register_operator(
-            {
-                "name": rule.name,
-                "runtime": list(rule.runtime),
-                "static": list(rule.static),
-                "specialize": {k: [float(v) for v in vs] for k, vs in rule.specialize.items()},
-                "writes": list(rule.writes),
-                "host": list(rule.host),
-                "bounds": dict(rule.bounds),
-                "overlap": rule.refused_overlap,
-                "inplace": rule.inplace or "",
-                "overwrites": rule.overwrites,
-                "random": rule.random,
-                "range": rule.range,
-                "matmul": FAMILIES[rule.name] in _PRECISION_FILES,
-                "procedure": functools.partial(_procedure, rule) if rule.procedure else None,
-                "masked": functools.partial(_masked, rule) if rule.masks else None,
-            }
-        )
-        for name in names:
+        for name in _core.register_operator(options_of(rule)):
             SERVED[name] = rule.name

@@ -66,6 +66,8 @@ class Rule:
         plugin only, elsewhere the call falls back to the CPU. For reports.
       graph_only: the operator occurs in traced graphs only (views); eager calls of it never reach
         a program, so no kernel is registered.
+      graph: the rule is a captured graph (`compile/operator.py`), not an ATen operator.
+      options: XLA options, by name, of the programs of the rule.
     """
 
     name: str
@@ -89,6 +91,8 @@ class Rule:
     meta: Callable[..., list] | None = None
     host_kernel: bool = False
     graph_only: bool = False
+    graph: bool = False
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def refused_overlap(self) -> str:

@@ -59,16 +59,26 @@ _CPU_OVERRIDES = {"xla_cpu_enable_fast_min_max": False}
 @functools.cache
 def default_options() -> bytes:
     """The options of this process's plugin."""
+    return compile_options(_overrides())
+
+
+def _overrides() -> Mapping[str, bool | int | str]:
     from torch_tpu import _core
 
     on_cpu = _core.device_info(0)["platform"] == "cpu"
-    return compile_options(_CPU_OVERRIDES if on_cpu else None)
+    return _CPU_OVERRIDES if on_cpu else {}
 
 
-def compile_text(text: str, name: str = "", why: Callable[[], str] | None = None):
+def compile_text(
+    text: str,
+    name: str = "",
+    why: Callable[[], str] | None = None,
+    overrides: Mapping[str, bool | int | str] | None = None,
+):
     """A `torch_tpu._core.Executable` for a module; raises RuntimeError with XLA's message.
 
     ``name`` says what it is for and ``why``, if it is asked, why it was not there yet. Where it
-    comes from is the business of cache.py.
+    comes from is the business of cache.py. ``overrides`` are XLA options beside those of the plugin.
     """
-    return cache.program(text, default_options(), name, why)
+    options = compile_options({**_overrides(), **overrides}) if overrides else default_options()
+    return cache.program(text, options, name, why)

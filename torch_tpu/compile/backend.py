@@ -1,0 +1,132 @@
+"""The Dynamo backends: `tpu`, and `default` for torch.compile calls that name none.
+
+`tpu` runs AOTAutograd and makes every graph a `GraphOperator`. A graph that cannot be one program
+runs operator by operator, with a warning; TORCH_TPU_FALLBACK=error makes that an error.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from .. import config, errors
+from ..program import decompose
+from . import options as xla_options
+
+# Modes of torch.compile. They tune Inductor; here there is one way to compile, the best one known.
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+def tpu(
+    module: torch.fx.GraphModule,
+    inputs: Sequence,
+    *,
+    mode: str | None = None,
+    options: Mapping | None = None,
+) -> Callable:
+    """Compile a graph that Dynamo captured; the entry point ``tpu`` of ``torch_dynamo_backends``.
+
+    ``mode`` is one of those of `torch.compile` and changes nothing. ``options`` are XLA options by
+    name; an unknown one raises ValueError. A graph without a tensor on the device is Inductor's.
+    """
+    if mode is not None and mode not in MODES:
+        raise ValueError(f"mode={mode!r} is none of {', '.join(MODES)}")
+    if not _on_device(module, inputs):
+        return _inductor(module, inputs)
+    checked = xla_options.checked(options or {})
+    return _aot_autograd(checked)(module, inputs)
+
+
+def default(
+    module: torch.fx.GraphModule,
+    inputs: Sequence,
+    *,
+    mode: str | None = None,
+    options: Mapping | None = None,
+) -> Callable:
+    """What torch.compile without ``backend=`` uses: `tpu` on the device, else Inductor as before."""
+    if _on_device(module, inputs):
+        return tpu(module, inputs, mode=mode, options=options)
+    return _inductor(module, inputs, mode, options)
+
+
+def _inductor(module, inputs, mode: str | None = None, options: Mapping | None = None):
+    chosen = torch._TorchCompileInductorWrapper(
+        mode or ("default" if options is None else None), options, None
+    )
+    return chosen(module, inputs)
+
+
+def _tensors(module: torch.fx.GraphModule, inputs: Sequence):
+    yield from (i for i in inputs if isinstance(i, torch.Tensor))
+    yield from module.parameters()
+    yield from module.buffers()
+    for node in module.graph.nodes:
+        value = node.meta.get("example_value", node.meta.get("val"))
+        yield from (v for v in torch.utils._pytree.tree_leaves(value) if _is_tensor(v))
+
+
+def _is_tensor(value) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _on_device(module: torch.fx.GraphModule, inputs: Sequence) -> bool:
+    return any(t.device.type == "tpu" for t in _tensors(module, inputs))
+
+
+# ---- AOTAutograd ------------------------------------------------------------------------------
+
+
+def _aot_autograd(options: Mapping):
+    from functorch.compile import min_cut_rematerialization_partition
+    from torch._dynamo.backends.common import aot_autograd
+
+    return aot_autograd(
+        fw_compiler=functools.partial(_compile, label="forward", options=options),
+        bw_compiler=functools.partial(_compile, label="backward", options=options),
+        inference_compiler=functools.partial(_compile, label="inference", options=options),
+        decompositions=decompositions,
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+
+
+@functools.cache
+def decompositions() -> dict:
+    """PyTorch's decompositions of the operators that have no rule."""
+    return decompose._table()
+
+
+def _compile(module: torch.fx.GraphModule, inputs: Sequence, *, label: str, options: Mapping):
+    from .operator import GraphOperator
+
+    try:
+        operator = GraphOperator(module, label, options)
+    except NotImplementedError as error:
+        return _by_operator(module, str(error))
+
+    # AOTAutograd wraps what it gets as a function, and looks for the mark on the wrapper.
+    def run(inputs: list):
+        return operator(inputs)
+
+    run._boxed_call = True
+    return run
+
+
+def _by_operator(module: torch.fx.GraphModule, reason: str) -> Callable:
+    """Runs the graph as eager calls, for graphs that cannot be one program."""
+    text = f"a compiled graph runs operator by operator: {reason}"
+    if config.fallback() == "error":
+        raise RuntimeError(text)
+    warnings.warn(text, errors.FallbackWarning, stacklevel=2)
+
+    def run(inputs: list):
+        held = list(inputs)
+        inputs.clear()
+        return list(module(*held))
+
+    run._boxed_call = True
+    return run

@@ -1,0 +1,193 @@
+"""Control flow of captured graphs as StableHLO: cond, while_loop, scan, associative_scan.
+
+PyTorch captures a branch or a body as a graph of its own, an attribute of the outer one; it is
+lowered inside a region of the operation. Each function here gets the `Lowering`, the node and its
+arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ..lowering import hlo, promote
+from ..lowering.builder import Value
+from ..lowering.windows import conditional, while_loop
+
+_higher_order = torch.ops.higher_order
+
+LOWERINGS: dict[object, Callable] = {}
+"""Higher-order operator → function (lowering, node, arguments…) that emits it."""
+
+
+def _lowers(name: str):
+    def decorate(function):
+        operator = getattr(_higher_order, name, None)
+        if operator is not None:
+            LOWERINGS[operator] = function
+        return function
+
+    return decorate
+
+
+def _inner(lowering, module: torch.fx.GraphModule, inputs: Sequence) -> list:
+    """Emit a captured body; returns its outputs as a list."""
+    attributes = {}
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            attributes[node] = (
+                module.get_submodule(node.target)
+                if _is_module(module, node)
+                else (getattr(module, node.target))
+            )
+    outputs = lowering.outputs(module.graph, inputs, attributes)
+    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+
+def _is_module(module, node) -> bool:
+    return isinstance(getattr(module, node.target, None), torch.nn.Module)
+
+
+def _tensors(values: Sequence) -> list[Value]:
+    """Loop variables as values; numbers become 0-dim ones."""
+    return [v if isinstance(v, Value) else promote.as_value(v, _dtype(v)) for v in values]
+
+
+def _dtype(number) -> torch.dtype:
+    if isinstance(number, bool):
+        return torch.bool
+    return torch.int64 if isinstance(number, int) else torch.float64
+
+
+def _metas(lowering, node) -> list:
+    metas = lowering.meta(node.meta["val"])
+    return list(metas) if isinstance(metas, (list, tuple)) else [metas]
+
+
+def _fit(values: Sequence, kinds: Sequence) -> list[Value]:
+    """Values in the shapes and dtypes that a region must yield."""
+    pairs = zip(_tensors(values), kinds, strict=True)
+    return [hlo.expand(hlo.convert(v, dtype), shape) for v, (shape, dtype) in pairs]
+
+
+@_lowers("cond")
+def _cond(lowering, node, predicate, on_true, on_false, operands):
+    if not isinstance(predicate, Value):
+        return _inner(lowering, on_true if predicate else on_false, operands)
+    metas = _metas(lowering, node)
+    kinds = [(m.shape, m.dtype) for m in metas]
+    predicate = hlo.reshape(hlo.convert(predicate, torch.bool), ())
+
+    def branch(module):
+        # Either branch may draw: both start from the same state, and what follows does too.
+        state = lowering.state()
+        try:
+            return _fit(_inner(lowering, module, operands), kinds)
+        finally:
+            lowering.restore(state)
+
+    lowering.advance()
+    return conditional(predicate, lambda: branch(on_true), lambda: branch(on_false), kinds)
+
+
+def _loop(lowering, condition, body, values: Sequence[Value]) -> list[Value]:
+    """A while loop whose body may draw random numbers: their state is a loop variable then."""
+    state = lowering.state()
+    if state is None:
+        return while_loop(condition, body, values)
+
+    def stateful(current, *rest):
+        lowering.restore(current)
+        produced = body(*rest)
+        return [lowering.state(), *produced]
+
+    lowering.advance()
+    results = while_loop(lambda _, *rest: condition(*rest), stateful, [state, *values])
+    lowering.restore(results[0])
+    return results[1:]
+
+
+@_lowers("while_loop")
+def _while_loop(lowering, node, condition, body, carried, additional, **_):
+    values = _tensors(carried)
+    kinds = [(v.shape, v.dtype) for v in values]
+
+    def holds(*current):
+        return hlo.reshape(_inner(lowering, condition, [*current, *additional])[0], ())
+
+    def step(*current):
+        return _fit(_inner(lowering, body, [*current, *additional]), kinds)
+
+    return _loop(lowering, holds, step, values)
+
+
+def _row(x: Value, index: Value) -> Value:
+    starts = [index] + [hlo.constant(0, torch.int64)] * (x.ndim - 1)
+    return hlo.reshape(hlo.dynamic_slice(x, starts, (1, *x.shape[1:])), x.shape[1:])
+
+
+def _set_row(x: Value, index: Value, row: Value) -> Value:
+    starts = [index] + [hlo.constant(0, torch.int64)] * (x.ndim - 1)
+    return hlo.dynamic_update_slice(x, hlo.reshape(row, (1, *x.shape[1:])), starts)
+
+
+def _each_row(lowering, step, carried: Sequence[Value], kinds, length: int, first: int = 0):
+    """``carried, rows = step(index, carried)`` for each index; returns carries and stacked rows."""
+    count = len(carried)
+    stacked = [hlo.constant(0, dtype, (length, *shape)) for shape, dtype in kinds]
+
+    def holds(index, *_):
+        return hlo.compare(index, hlo.constant(length, torch.int64), "LT")
+
+    def body(index, *values):
+        carry, rows = step(index, list(values[:count]))
+        rest = [_set_row(x, index, r) for x, r in zip(values[count:], rows, strict=True)]
+        return [hlo.binary("add", index, hlo.constant(1, torch.int64)), *carry, *rest]
+
+    start = hlo.constant(first, torch.int64)
+    results = _loop(lowering, holds, body, [start, *carried, *stacked])[1:]
+    return results[:count], results[count:]
+
+
+@_lowers("scan")
+def _scan(lowering, node, combine, init, xs, additional):
+    carried = _tensors(init)
+    metas = _metas(lowering, node)
+    kinds = [(m.shape, m.dtype) for m in metas]
+    carried_kinds = kinds[: len(carried)]
+    row_kinds = [(shape[1:], dtype) for shape, dtype in kinds[len(carried) :]]
+    length = xs[0].shape[0]
+
+    def step(index, current):
+        produced = _inner(lowering, combine, [*current, *(_row(x, index) for x in xs), *additional])
+        carry = _fit(produced[: len(current)], carried_kinds)
+        return carry, _fit(produced[len(current) :], row_kinds)
+
+    carried = _fit(carried, carried_kinds)
+    carry, rows = _each_row(lowering, step, carried, row_kinds, length)
+    return [*carry, *rows]
+
+
+@_lowers("associative_scan")
+def _associative_scan(lowering, node, combine, xs, additional):
+    kinds = [(m.shape, m.dtype) for m in _metas(lowering, node)]
+    row_kinds = [(shape[1:], dtype) for shape, dtype in kinds]
+    length = xs[0].shape[0]
+    if length == 0:
+        return list(xs)
+    zero = hlo.constant(0, torch.int64)
+    first = [_row(x, zero) for x in xs]
+
+    def step(index, current):
+        rows = [_row(x, index) for x in xs]
+        combined = _fit(_inner(lowering, combine, [*current, *rows, *additional]), row_kinds)
+        return combined, combined
+
+    _, stacked = _each_row(lowering, step, first, row_kinds, length, first=1)
+    return [_set_row(x, zero, row) for x, row in zip(stacked, first, strict=True)]
+
+
+@_lowers("invoke_subgraph")
+def _invoke_subgraph(lowering, node, subgraph, identifier, *operands):
+    return _inner(lowering, subgraph, operands)
