@@ -6,6 +6,7 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_cpu_dispatch.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_cpu_dispatch.h>
 #include <ATen/ops/view_as_real_cpu_dispatch.h>
@@ -63,6 +64,18 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
   OnDevice guard(device);
   return at::detail::empty_strided_generic(
       size, stride, device_allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type);
+}
+
+// A number on its way to a tensor rounds as on the CPU, to infinity if need be, while fill_ refuses
+// what the dtype cannot hold. Made on the host: there is nothing to compile.
+at::Tensor scalar_tensor(const at::Scalar& number, std::optional<c10::ScalarType> dtype,
+                         std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                         std::optional<bool> pin) {
+  auto type = c10::dtype_or_default(dtype);
+  check_factory(layout, pin, type);
+  OnDevice guard(device);
+  c10::Device target(kTpu, static_cast<c10::DeviceIndex>(current_device()));
+  return at::scalar_tensor(number, at::TensorOptions().dtype(type).device(at::kCPU)).to(target);
 }
 
 at::Tensor as_strided(const at::Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
@@ -150,6 +163,7 @@ void record_stream(at::Tensor&, c10::Stream) {}  // programs keep what they read
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", empty_memory_format);
   m.impl("empty_strided", empty_strided);
+  m.impl("scalar_tensor", scalar_tensor);
   m.impl("as_strided", as_strided);
   m.impl("view", view);
   m.impl("_reshape_alias", reshape_alias);

@@ -73,7 +73,7 @@ void move_to_device(c10::IValue& value, int device) {
   }
 }
 
-// Bytes and key kind of a run-time number: 0 int, 1 double, 2 bool, 3 complex.
+// Bytes and key kind of a run-time number: 0 int, 1 double, 2 bool, 3 complex, 4 beyond int64.
 Operand number_operand(const c10::IValue& value, int64_t& kind) {
   using E = pjrt::ElementType;
   if (value.isInt()) {
@@ -83,6 +83,10 @@ Operand number_operand(const c10::IValue& value, int64_t& kind) {
   if (value.isBool()) {
     kind = 2;
     return Operand::of_scalar(E::kPred, value.toBool());
+  }
+  if (value.isUnsigned()) {
+    kind = 4;
+    return Operand::of_scalar(E::kU64, value.toUInt());
   }
   if (value.isComplexDouble()) {
     kind = 3;
@@ -176,7 +180,8 @@ void CallState::add_number(const ArgumentSpec& spec, const c10::IValue& value) {
     return;
   }
   if (spec.is_specialized(value)) {
-    key.push(kSpecializedTag | static_cast<int64_t>(value.isDouble()) << 8);
+    key.push(kSpecializedTag | static_cast<int64_t>(value.isDouble()) << 8 |
+             static_cast<int64_t>(value.isBool()) << 9);
     key.push(value.toScalar().toDouble());
     return;
   }
@@ -219,6 +224,8 @@ void CallState::add_static(const c10::IValue& value) {
     push_one(2, static_cast<int64_t>(value.toBool()));
   } else if (value.isDouble()) {
     push_one(3, value.toDouble());
+  } else if (value.isUnsigned()) {
+    push_one(10, static_cast<int64_t>(value.toUInt()));
   } else if (value.isString()) {
     push_one(4, value.toStringRef());
   } else if (value.isIntList()) {

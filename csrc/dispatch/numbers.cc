@@ -36,6 +36,9 @@ void check_fits(const c10::Scalar& number, c10::ScalarType dtype) {
     break;
   switch (dtype) {
     AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(TORCH_TPU_CASE)
+    TORCH_TPU_CASE(uint16_t, UInt16)
+    TORCH_TPU_CASE(uint32_t, UInt32)
+    TORCH_TPU_CASE(uint64_t, UInt64)
     default:
       break;
   }
@@ -55,7 +58,7 @@ void check_number(const OpKernel& kernel, size_t position, const c10::IValue& va
     bool integers = c10::isIntegralType(self.toTensor().scalar_type(), true) && value.isInt();
     TORCH_CHECK(!integers || value.toInt() >= 0,
                 "Integers to negative integer powers are not allowed. (in ", kernel.name, ")");
-    return;
+    return check_fits(value.toScalar(), at::result_type(self.toTensor(), value.toScalar()));
   }
   if (value.isComplexDouble()) return;
   double number = value.toScalar().toDouble();
@@ -108,11 +111,16 @@ void check_range(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   if (!arguments[0].isTensor()) return;
   c10::ScalarType dtype = arguments[0].toTensor().scalar_type();
   const c10::IValue& to = arguments[kernel.to];
-  if (to.isInt()) {
+  if (to.isNone()) {
+    auto from = static_cast<double>(arguments[kernel.from].toInt());
+    check_inside(kernel, from, "from", dtype);
+  } else if (to.isInt()) {
     int64_t from = kernel.from >= 0 ? arguments[kernel.from].toInt() : 0;
     check_integers(kernel, from, to.toInt(), dtype);
-  } else if (to.isDouble()) {
-    check_interval(kernel, arguments[kernel.from].toDouble(), to.toDouble(), dtype);
+  } else if (to.isDouble() && !c10::isIntegralType(dtype, true)) {
+    // Integers have no such distribution, which the rule says.
+    check_interval(kernel, arguments[kernel.from].toDouble(), to.toDouble(),
+                   c10::toRealValueType(dtype));
   }
 }
 

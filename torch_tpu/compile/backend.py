@@ -47,7 +47,7 @@ def default(
     mode: str | None = None,
     options: Mapping | None = None,
 ) -> Callable:
-    """What torch.compile without ``backend=`` uses: `tpu` on the device, else Inductor as before."""
+    """What torch.compile without ``backend=`` uses: `tpu` on the device, else Inductor."""
     if _on_device(module, inputs):
         return tpu(module, inputs, mode=mode, options=options)
     return _inductor(module, inputs, mode, options)
@@ -88,16 +88,10 @@ def _aot_autograd(options: Mapping):
         fw_compiler=functools.partial(_compile, label="forward", options=options),
         bw_compiler=functools.partial(_compile, label="backward", options=options),
         inference_compiler=functools.partial(_compile, label="inference", options=options),
-        decompositions=decompositions,
+        decompositions=decompose.table,
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
-
-
-@functools.cache
-def decompositions() -> dict:
-    """PyTorch's decompositions of the operators that have no rule."""
-    return decompose._table()
 
 
 def _compile(module: torch.fx.GraphModule, inputs: Sequence, *, label: str, options: Mapping):

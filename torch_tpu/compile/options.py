@@ -5,7 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-_PROBE = "module @probe {\n  func.func public @main() -> tensor<i1> {\n    %0 = stablehlo.constant dense<true> : tensor<i1>\n    return %0 : tensor<i1>\n  }\n}"
+_PROBE = """
+module @probe {
+  func.func public @main() -> tensor<i1> {
+    %0 = stablehlo.constant dense<true> : tensor<i1>
+    return %0 : tensor<i1>
+  }
+}
+"""
 
 
 def checked(options: Mapping) -> dict:

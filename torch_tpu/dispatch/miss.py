@@ -209,7 +209,7 @@ def _number_dtype(number) -> torch.dtype:
     if isinstance(number, bool):
         return torch.bool
     if isinstance(number, int):
-        return torch.int64
+        return torch.int64 if number < 2**63 else torch.uint64
     return torch.complex128 if isinstance(number, complex) else torch.float64
 
 

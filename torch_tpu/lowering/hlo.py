@@ -71,6 +71,9 @@ def unary(word: str, x: Value, dtype: torch.dtype | None = None) -> Value:
 def binary(word: str, a: Value, b: Value) -> Value:
     """Any two-operand element-wise operation; shapes and dtypes must already agree."""
     _same(word, a, b)
+    if a.is_complex and word == "remainder":
+        # XLA's compiler ends the process.
+        raise NotImplementedError("complex numbers have no remainder")
     name = word if "." in word else f"stablehlo.{word}"
     return current().emit(name, [a, b], [(a.shape, a.dtype)])[0]
 
@@ -168,6 +171,8 @@ def minimum(a: Value, b: Value) -> Value:
 def compare(a: Value, b: Value, direction: str) -> Value:
     """``direction`` is one of EQ NE LT LE GT GE; the result is bool."""
     _same("compare", a, b)
+    if a.is_complex and direction not in ("EQ", "NE"):
+        raise NotImplementedError("complex numbers have no order")
     if a.dtype is torch.bool or str(a.dtype).startswith("torch.uint"):
         kind = "UNSIGNED"
     elif a.is_floating or a.is_complex:
@@ -551,6 +556,7 @@ from .windows import (  # noqa: E402
     reduce_many,
     reduce_window,
     rng_bits,
+    rng_split,
     select_and_scatter,
     sort,
     triangular_solve,

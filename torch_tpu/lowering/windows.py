@@ -307,6 +307,12 @@ def rng_bits(state: Value, shape: Sequence[int], dtype: torch.dtype = torch.uint
     return bits
 
 
+def rng_split(state: Value, count: int) -> list[Value]:
+    """``count`` independent generator states made from one."""
+    words = rng_bits(state, (count, 2), torch.uint64)
+    return [hlo.reshape(hlo.slice_dim(words, 0, i, i + 1), (2,)) for i in range(count)]
+
+
 def fft(x: Value, kind: str, lengths: Sequence[int], shape, dtype: torch.dtype) -> Value:
     """``kind`` is FFT, IFFT, RFFT or IRFFT over the last ``len(lengths)`` dims."""
     return current().emit(

@@ -118,10 +118,15 @@ def log_sigmoid_backward(grad_output, self, buffer):
 
 # ---- piecewise linear ----------------------------------------------------------------------
 
-unary("aten::relu", lambda x: hlo.maximum(x, hlo.zeros_like(x)), promote=None)
+unary(
+    "aten::relu",
+    lambda x: hlo.maximum(x, hlo.zeros_like(x)),
+    promote=None,
+    **common.refusing("relu", complex=NotImplementedError, bool=RuntimeError),
+)
 
 
-@_rule("hardtanh")
+@_rule("hardtanh", bounds={"min_val": "fits self", "max_val": "fits self"})
 def hardtanh(self, min_val=-1, max_val=1):
     return hlo.where(self < min_val, min_val, hlo.where(self > max_val, max_val, self))
 
@@ -131,7 +136,12 @@ def hardtanh_backward(grad_output, self, min_val, max_val):
     return hlo.where((self <= min_val) | (self >= max_val), 0, grad_output)
 
 
-@_rule("threshold")
+def _check_threshold(self) -> None:
+    if self.dtype is torch.bool:
+        raise NotImplementedError("aten::threshold is not defined for torch.bool")
+
+
+@_rule("threshold", bounds={"value": "fits self"}, check=_check_threshold)
 def threshold(self, threshold, value):
     return hlo.where(self <= threshold, value, self)
 
@@ -216,7 +226,7 @@ def softplus_backward(grad_output, self, beta, threshold):
 _GELU_SCALE, _GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
 
 
-@_rule("gelu")
+@_rule("gelu", **common.refusing("gelu", complex=NotImplementedError, bool=NotImplementedError))
 def gelu(self, approximate="none"):
     x = self
     if approximate == "tanh":

@@ -132,15 +132,39 @@ def check_dtypes(name: str, x, given, **wanted) -> None:
             )
 
 
-def real_only(name: str) -> dict:
-    """The `check` of a function that is not defined for complex numbers."""
+def _kind(x) -> tuple[str, object]:
+    """(complex, float, int or bool; the dtype or Python type) of a tensor or a number."""
+    if not isinstance(x, torch.Tensor):
+        return type(x).__name__, type(x).__name__
+    for kind in ("complex", "floating_point"):
+        if getattr(x.dtype, f"is_{kind}"):
+            return kind.removesuffix("ing_point"), x.dtype
+    return "bool" if x.dtype is torch.bool else "int", x.dtype
 
-    def check(self=None, x=None):  # schemas call the operand one or the other
-        dtype = (x if self is None else self).dtype
-        if dtype.is_complex:
-            raise NotImplementedError(f"aten::{name} is not defined for {dtype}")
+
+def refuse(name: str, *operands, **errors: type[Exception]) -> None:
+    """Raise ``errors[kind]`` for an operand of that kind: complex, float, int or bool.
+
+    The classes are those that CPU PyTorch raises, sometimes before it looks at anything else.
+    """
+    for operand in operands:
+        kind, dtype = _kind(operand)
+        if kind in errors:
+            raise errors[kind](f"aten::{name} is not defined for {dtype}")
+
+
+def refusing(name: str, **errors: type[Exception]) -> dict:
+    """The `check` of a function that is not defined for some kinds of operands (see `refuse`)."""
+
+    def check(self=None, x=None, other=None):  # what schemas call the operands
+        refuse(name, self, x, other, **errors)
 
     return {"check": check}
+
+
+def real_only(name: str, error: type[Exception] = NotImplementedError) -> dict:
+    """The `check` of a function that is not defined for complex numbers."""
+    return refusing(name, complex=error)
 
 
 def exact_out(name: str, **dtypes) -> dict:

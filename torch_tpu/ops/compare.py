@@ -13,7 +13,7 @@ import torch
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import binary, op, unary
-from .common import is_unsigned
+from .common import is_unsigned, real_only, refusing
 
 
 def _rows(names: str, word, kind: str | None, **options) -> None:
@@ -35,7 +35,8 @@ def _comparison(direction: str):
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    _rows(f"{_name}.Tensor {_name}.Scalar", _comparison(_name.upper()), "compare")
+    _check = {} if _name in ("eq", "ne") else real_only(_name)
+    _rows(f"{_name}.Tensor {_name}.Scalar", _comparison(_name.upper()), "compare", **_check)
 
 
 # ---- logic ---------------------------------------------------------------------------------
@@ -58,6 +59,10 @@ def logical_not(self):
 # ---- bits ----------------------------------------------------------------------------------
 
 
+def _of_integers(name: str) -> dict:
+    return refusing(name, float=NotImplementedError, complex=NotImplementedError)
+
+
 def _bitwise(word: str):
     return lambda a, b: hlo.binary(word, a, b)
 
@@ -69,7 +74,7 @@ def _shift_right(a: Value, b: Value) -> Value:
 
 for _name in ("and", "or", "xor"):
     _family = f"bitwise_{_name}.Tensor bitwise_{_name}.Scalar bitwise_{_name}.Scalar_Tensor"
-    _rows(_family, _bitwise(_name), "compare")
+    _rows(_family, _bitwise(_name), "compare", **_of_integers(f"bitwise_{_name}"))
 unary("aten::bitwise_not", hlo.not_, promote=None)
 
 # Out of range amounts, also negative ones, shift everything out, both here and in ATen.
@@ -80,7 +85,8 @@ for _side, _mark, _body in (
     _family = " ".join(
         f"bitwise_{_side}_shift.{kind}" for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
     )
-    _rows(_family, _body, "compare")
+    _check = _of_integers(f"bitwise_{_side}_shift")
+    _rows(_family, _body, "compare", **_check)
     for _kind in ("Tensor", "Scalar"):
         _inplace = f"aten::__i{_mark}shift__.{_kind}"
-        _rows(f"__{_mark}shift__.{_kind}", _body, "compare", inplace=_inplace)
+        _rows(f"__{_mark}shift__.{_kind}", _body, "compare", inplace=_inplace, **_check)

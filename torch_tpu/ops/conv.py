@@ -315,3 +315,13 @@ def convolution_backward_overrideable(
     if output_mask[2]:
         results[2] = hlo.reduce(grad, "add", [0, *range(2, grad.ndim)])
     return [v if v is None else hlo.convert(v, d) for v, d in zip(results, dtypes, strict=True)]
+
+
+# ---- as captured graphs have them: PyTorch names the backend's kernels only when it runs -------
+
+op("aten::convolution", graph_only=True)(convolution_overrideable)
+
+
+@op("aten::convolution_backward", graph_only=True)
+def convolution_backward(grad_output, input, weight, bias_sizes, **arguments):
+    return convolution_backward_overrideable(grad_output, input, weight, **arguments)

@@ -112,6 +112,21 @@ def as_strided(self, size, stride, storage_offset=None):
     return hlo.take(hlo.flatten(self), index, 0)
 
 
+@_graph("aten::_conj", "aten::conj")
+def conj(self):
+    return hlo.complex(hlo.real(self), -hlo.imag(self)) if self.is_complex else self
+
+
+@_graph("aten::_neg_view")
+def neg_view(self):
+    return hlo.neg(self)
+
+
+@_graph("aten::resolve_conj", "aten::resolve_neg")
+def resolve(self):
+    return self
+
+
 @_graph("aten::view_as_real")
 def view_as_real(self):
     parts = [hlo.unsqueeze(p, self.ndim) for p in (hlo.real(self), hlo.imag(self))]
@@ -149,8 +164,9 @@ def scalar_tensor(s):
     "aten::empty_strided",
     "aten::new_empty",
     "aten::new_empty_strided",
+    "aten::empty_permuted",
 )
-def zeros(self=None, size=None, stride=None):
+def zeros(self=None, size=None, stride=None, physical_layout=None):
     meta = expected()[0]
     return hlo.constant(0, meta.dtype, meta.shape)
 

@@ -19,6 +19,8 @@ from ..lowering.registry import op
 from .reduce import widen
 from .search import search
 
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+
 
 def _count(bins: Value, size: int, weight: Value | None, dtype: torch.dtype) -> Value:
     """Sum of weights (or ones) per bin number; numbers outside [0, size) are dropped."""
@@ -48,7 +50,24 @@ def _apart(low: Value, high: Value, margin: float) -> tuple[Value, Value]:
     return hlo.select(same, low - margin, low), hlo.select(same, high + margin, high)
 
 
-@op("aten::histc")
+def _check_histc(self, bins=100, min=0, max=0, out=None) -> None:  # noqa: A002
+    """Integers are counted, as on other accelerators; ``min`` and ``max`` are looked at per key."""
+    if bins <= 0:
+        raise RuntimeError(f"torch.histc: bins must be > 0, but got {bins}")
+    if not (math.isfinite(min) and math.isfinite(max)):
+        raise RuntimeError(f"torch.histc: range of [{min}, {max}] is not finite")
+    if min > max:
+        raise RuntimeError(f"torch.histc: max must be larger than min, got [{min}, {max}]")
+    if self.dtype in (torch.bool, *_UNSIGNED) or self.is_complex():
+        raise NotImplementedError(f"aten::histc is not defined for {self.dtype}")
+    if out is not None and out.dtype is not self.dtype:
+        raise RuntimeError(
+            f"torch.histc: input tensor and hist tensor should have the same dtype, but got input "
+            f"{self.dtype} and hist {out.dtype}"
+        )
+
+
+@op("aten::histc", check=_check_histc)
 def histc(self, bins=100, min=0, max=0):
     x = hlo.flatten(widen(self) if self.is_floating else hlo.convert(self, torch.int64))
     low, high = (
@@ -133,16 +152,6 @@ def _histogram(columns: Sequence[Value], edges: Sequence[Value], weight, density
 def _check_points(self, bins, range=None, weight=None) -> None:  # noqa: A002
     """What ATen's kernels demand of points in the last dim and their grid."""
     depth = self.shape[-1]
-    if weight is not None and weight.shape != self.shape[:-1]:
-        raise RuntimeError(
-            f"torch.histogramdd: weight of shape {list(weight.shape)} should have the shape of the "
-            f"input, {list(self.shape)}, excluding its innermost dimension"
-        )
-    if weight is not None and weight.dtype is not self.dtype:
-        raise RuntimeError(
-            f"torch.histogramdd: input and weight should have the same dtype, but got {self.dtype} "
-            f"and {weight.dtype}"
-        )
     if len(bins) != depth:
         raise RuntimeError(
             f"histogramdd: The size of bins must be equal to the innermost dimension of the input: "
@@ -160,6 +169,23 @@ def _check_points(self, bins, range=None, weight=None) -> None:  # noqa: A002
             raise RuntimeError(f"torch.histogramdd: range [{low}, {high}] is not finite")
         if low > high:
             raise RuntimeError(f"torch.histogramdd: min {low} should not exceed max {high}")
+    if not self.is_floating_point():
+        raise NotImplementedError(f"aten::histogram is not defined for {self.dtype}")
+    if weight is not None:
+        _check_weight(self, weight)
+
+
+def _check_weight(self, weight) -> None:
+    if weight.shape != self.shape[:-1]:
+        raise RuntimeError(
+            f"torch.histogramdd: weight of shape {list(weight.shape)} should have the shape of the "
+            f"input, {list(self.shape)}, excluding its innermost dimension"
+        )
+    if weight.dtype is not self.dtype:
+        raise RuntimeError(
+            f"torch.histogramdd: input and weight should have the same dtype, but got {self.dtype} "
+            f"and {weight.dtype}"
+        )
 
 
 def _check_count(self, count: int, d: int) -> None:
@@ -187,6 +213,8 @@ def _check_dd(self, bins, range=None, weight=None) -> None:  # noqa: A002
             f"{list(self.shape)}"
         )
     _check_points(self, bins, range, weight)
+    if self.dtype.itemsize == 2:
+        raise NotImplementedError(f"aten::histogramdd is not defined for {self.dtype}")
 
 
 def _check_1d(self, bins, range=None, weight=None) -> None:  # noqa: A002

@@ -18,6 +18,7 @@ import torch
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op
+from .common import check_dtypes, exact_out
 from .shape import from_end, wrap
 
 
@@ -40,16 +41,64 @@ def check_elements(self, dim, index) -> None:
         raise RuntimeError(f"index is out of bounds for dimension {dim} with size 0")
 
 
+def check_same_dtype(self, values) -> None:
+    """For writing by index, which never converts."""
+    if values.dtype is not self.dtype:
+        raise RuntimeError(
+            "Index put requires the source and destination dtypes match, got "
+            f"{self.dtype} for the destination and {values.dtype} for the source."
+        )
+
+
+_INDEX_DTYPES = (torch.int64, torch.int32, torch.bool, torch.uint8)
+
+
+def check_kinds(self, indices) -> None:
+    """Refuse tensors that are no indices, and more of them than there are dims."""
+    if any(i is not None and i.dtype not in _INDEX_DTYPES for i in indices):
+        raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+    masks = [i for i in indices if i is not None and i.dtype in _INDEX_DTYPES[2:]]
+    count = len(indices) + sum(i.ndim - 1 for i in masks)
+    if count > self.ndim:
+        raise IndexError(f"too many indices for tensor of dimension {self.ndim} (got {count})")
+
+
 def check_indices(self, indices) -> None:
     """For advanced indexing; masks have rules of their own."""
+    check_kinds(self, indices)
     given = [(n, i) for n, i in zip(self.shape, indices, strict=False) if i is not None]
     if any(i.dtype in (torch.bool, torch.uint8) for _, i in given):
         return
+    try:
+        promote.broadcast_shapes(*(i.shape for _, i in given))
+    except RuntimeError:
+        shapes = ", ".join(str(list(i.shape)) for _, i in given)
+        raise IndexError(
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
+        ) from None
     if any(n == 0 for n, _ in given) and all(i.numel() for _, i in given):
         raise IndexError("index is out of bounds for dimension with size 0")
 
 
-def _check_slices(self, dim, index) -> None:
+def check_index(name: str, self, dim, index, dtypes=(torch.int32, torch.int64)) -> None:
+    """For operators that take one vector of indices along ``dim``."""
+    if index.ndim > 1:
+        raise IndexError(
+            f"{name}(): Index is supposed to be a vector, but got shape {list(index.shape)}"
+        )
+    if index.dtype not in dtypes:
+        wanted = " or ".join(str(d) for d in dtypes)
+        raise RuntimeError(f"{name}(): Expected dtype {wanted} for index, but got {index.dtype}")
+    wrap(dim, self.ndim)
+
+
+def _check_slices(self, dim, index, out=None) -> None:
+    check_index("index_select", self, dim, index)
+    check_dtypes("index_select", self, {"out": out}, out=None)
+    if not self.ndim and index.numel() != 1:
+        raise RuntimeError(
+            f"index_select(): Index to scalar can have only 1 value, got {index.numel()} value(s)"
+        )
     if is_unreachable(self, dim, index):
         raise RuntimeError(f"index_select(): dimension {dim} has no elements to select")
 
@@ -82,7 +131,7 @@ def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=
     return hlo.take(weight, indices, 0)
 
 
-@op("aten::take", overlap="any")
+@op("aten::take", overlap="any", **exact_out("take", out=None))
 def take(self, index):
     if not index.numel:
         return hlo.constant(0, self.dtype, index.shape)
@@ -129,9 +178,23 @@ class Plan:
     shape: tuple[int, ...]
 
 
+def indexed_shape(shape: Sequence[int], indices) -> tuple[tuple[int, ...], list[int]]:
+    """Shape of ``x[indices]``, and the dims in it that run along unindexed dims of ``x``.
+
+    Indices broadcast together, and their dims stand where the first index stood, or in front if a
+    slice separates them.
+    """
+    dims = [d for d, index in enumerate(indices) if index is not None]
+    points = promote.broadcast_shapes(*(indices[d].shape for d in dims))
+    rank = len(points)
+    start = dims[0] if dims == list(range(dims[0], dims[-1] + 1)) else 0
+    rest = [n for d, n in enumerate(shape) if d not in dims]
+    full = (*rest[:start], *points, *rest[start:])
+    return full, [d for d in range(len(full)) if not start <= d < start + rank]
+
+
 def plan(shape: Sequence[int], indices: Sequence[Value | None], where: str) -> Plan | None:
-    """Torch's rules: indices broadcast together, and their dims stand where the first index stood,
-    or in front if a slice separates them. None when nothing is indexed."""
+    """None when nothing is indexed."""
     dims = [d for d, index in enumerate(indices) if index is not None]
     if not dims:
         return None
@@ -143,14 +206,9 @@ def plan(shape: Sequence[int], indices: Sequence[Value | None], where: str) -> P
     dtype = chosen[0].dtype if len({i.dtype for i in chosen}) == 1 else torch.int64
     chosen = [from_end(i.to(dtype), shape[d]) for i, d in zip(chosen, dims, strict=True)]
     chosen = promote.broadcast(chosen)
-    points = chosen[0].shape
-    rank = len(points)
+    rank = chosen[0].ndim
     vectors = hlo.concatenate([hlo.unsqueeze(i, rank) for i in chosen], rank)
-    adjacent = dims == list(range(dims[0], dims[-1] + 1))
-    start = dims[0] if adjacent else 0
-    rest = [n for d, n in enumerate(shape) if d not in dims]
-    full = (*rest[:start], *points, *rest[start:])
-    window = [d for d in range(len(full)) if not start <= d < start + rank]
+    full, window = indexed_shape(shape, indices)
     return Plan(vectors, dims, window, full)
 
 
@@ -160,7 +218,13 @@ def _with_masks(self, indices):
     return index_with_masks(self, indices)
 
 
-@op("aten::index.Tensor", host=("indices",), masks=_with_masks, check=check_indices)
+def _check_index(self, indices) -> None:
+    if not indices:
+        raise IndexError("at least one index must be provided")
+    check_indices(self, indices)
+
+
+@op("aten::index.Tensor", host=("indices",), masks=_with_masks, check=_check_index)
 def index_Tensor(self, indices):
     result = expected()[0]
     if 0 in result.shape:
@@ -221,12 +285,18 @@ def compact(values: Value, mask: Value, size: int, fill) -> Value:
     )
 
 
+def check_positions(self, out=None) -> None:
+    """For operators whose out= argument takes positions."""
+    if out is not None and out.dtype is not torch.int64:
+        raise RuntimeError(f"nonzero: Expected out tensor to have dtype int64, but got {out.dtype}")
+
+
 def _static_results(self, size, fill_value=-1):
     # PyTorch's meta kernel has the strides of `nonzero`.
     return [torch.empty((size, self.ndim), dtype=torch.int64, device="meta")]
 
 
-@op("aten::nonzero_static", meta=_static_results)
+@op("aten::nonzero_static", meta=_static_results, check=check_positions)
 def nonzero_static(self, size, fill_value=-1):
     result = expected()[0]
     if 0 in result.shape or not self.numel:

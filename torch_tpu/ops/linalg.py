@@ -22,6 +22,7 @@ from .matrix import (
     identity,
     matmul,
     numbers,
+    of_lapack,
     solve_triangular,
     spread,
     transposed,
@@ -51,7 +52,9 @@ def _partial(a):
         failed = hlo.not_(pivot > 0)
         info = hlo.select(hlo.binary("and", failed, info == 0), spread(i + 1, info), info)
         root = hlo.convert(hlo.sqrt(pivot), a.dtype)
-        column = hlo.binary("divide", column, spread(root, column, 0))
+        divided = hlo.binary("divide", column, spread(root, column, 0))
+        # Not by division on the diagonal: inf / inf is NaN.
+        column = hlo.select(numbers(column, -1) == i, spread(root, column, 0), divided)
         product = hlo.binary(
             "multiply", spread(column, a, 0, 1), spread(conjugated(column), a, 0, 2)
         )
@@ -66,7 +69,7 @@ def _partial(a):
     return result[1], result[2]
 
 
-@op("aten::linalg_cholesky_ex")
+@op("aten::linalg_cholesky_ex", check=of_lapack)
 def linalg_cholesky_ex(self, upper=False, check_errors=False):
     if check_errors:
         return checked("aten::linalg_cholesky_ex", self=self, upper=upper)
@@ -109,20 +112,20 @@ def cholesky(self, upper=False, out=None):
     return factor
 
 
-@op("aten::cholesky_inverse")
+@op("aten::cholesky_inverse", check=of_lapack)
 def cholesky_inverse(self, upper=False):
     factor = adjoint(self) if upper else self
     inverse = solve_triangular(factor, identity(self.shape, self.dtype), lower=True)
     return matmul(adjoint(inverse), inverse)
 
 
-@op("aten::_cholesky_solve_helper")
+@op("aten::_cholesky_solve_helper", check=of_lapack)
 def _cholesky_solve_helper(self, A, upper):
     half = solve_triangular(A, self, lower=not upper, adjoint=upper)
     return solve_triangular(A, half, lower=not upper, adjoint=not upper)
 
 
-@op("aten::linalg_solve_triangular")
+@op("aten::linalg_solve_triangular", check=of_lapack)
 def linalg_solve_triangular(self, B, upper, left=True, unitriangular=False):
     a, b = batched(self, B) if left else batched(transposed(self), transposed(B))
     lower = upper != left
@@ -130,7 +133,7 @@ def linalg_solve_triangular(self, B, upper, left=True, unitriangular=False):
     return result if left else transposed(result)
 
 
-@op("aten::triangular_solve")
+@op("aten::triangular_solve", check=of_lapack)
 def triangular_solve(self, A, upper=True, transpose=False, unitriangular=False):
     a, b = batched(A, self)
     solution = solve_triangular(a, b, lower=not upper, unit=unitriangular, transpose=transpose)

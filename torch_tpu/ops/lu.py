@@ -8,6 +8,8 @@ the transpose of real contiguous matrices, because PyTorch's derivatives use the
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from ..lowering import hlo
@@ -22,6 +24,7 @@ from .matrix import (
     identity,
     matmul,
     numbers,
+    of_lapack,
     solve_triangular,
     spread,
     take_rows,
@@ -47,17 +50,18 @@ def _largest(column, first):
     """Row of the largest element from row ``first`` on, for each matrix of ``column`` (B, m)."""
     rows = numbers(column, -1)
     size = _magnitude(column)
-    size = hlo.select(rows >= first, size, hlo.full_like(size, -1))
+    # As in LAPACK a NaN is larger than nothing, but one on the diagonal stays where it is.
+    at_nan = hlo.select(rows == first, hlo.full_like(size, math.inf), hlo.full_like(size, -1))
+    size = hlo.select(hlo.is_nan(size), at_nan, size)
+    size = hlo.select(rows >= first, size, hlo.full_like(size, -2))
 
     def better(best, at_best, new, at_new):
         tie = hlo.binary("and", new == best, at_new < at_best)
         takes = hlo.binary("or", new > best, tie)
         return hlo.select(takes, new, best), hlo.select(takes, at_new, at_best)
 
-    start = [hlo.constant(-1, size.dtype), hlo.constant(column.shape[1], _INT)]
-    row = hlo.reduce_many([size, rows], start, [1], better)[1]
-    # All NaN: stay at the diagonal.
-    return hlo.select(row < column.shape[1], row, spread(first, row))
+    start = [hlo.constant(-2, size.dtype), hlo.constant(column.shape[1], _INT)]
+    return hlo.reduce_many([size, rows], start, [1], better)[1]
 
 
 def _exchanged(x, i, row_i, p, row_p):
@@ -185,7 +189,7 @@ def _empty_factors(a, metas):
     return [hlo.reshape(a, metas[0].shape), *zeros]
 
 
-@op("aten::linalg_lu_factor_ex")
+@op("aten::linalg_lu_factor_ex", check=of_lapack)
 def linalg_lu_factor_ex(A, pivot=True, check_errors=False):
     if check_errors:
         return checked("aten::linalg_lu_factor_ex", A=A, pivot=pivot)
@@ -220,7 +224,7 @@ def _permutation_matrix(order, dtype):
     return hlo.convert(ones, dtype)
 
 
-@op("aten::linalg_lu")
+@op("aten::linalg_lu", check=of_lapack)
 def linalg_lu(A, pivot=True):
     _only_pivoting(pivot)
     metas = expected()
@@ -243,7 +247,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     return results
 
 
-@op("aten::_linalg_solve_ex")
+@op("aten::_linalg_solve_ex", check=of_lapack)
 def _linalg_solve_ex(A, B, left=True, check_errors=False):
     if check_errors:
         return checked("aten::_linalg_solve_ex", A=A, B=B, left=left)
@@ -270,7 +274,7 @@ def _broadcast(lu, order, lead, batch):
     return flat(lu), flat(hlo.expand(order, (*batch, order.shape[-1])), 1)
 
 
-@op("aten::linalg_lu_solve")
+@op("aten::linalg_lu_solve", check=of_lapack)
 def linalg_lu_solve(LU, pivots, B, left=True, adjoint=False):
     batch = expected()[0].shape[:-2]
     order = _permutation(flat(pivots, 1), LU.shape[-1])
@@ -279,7 +283,7 @@ def linalg_lu_solve(LU, pivots, B, left=True, adjoint=False):
     return _shaped(_solve_side(lu, order, b, left, adjoint), expected()[0])
 
 
-@op("aten::linalg_inv_ex")
+@op("aten::linalg_inv_ex", check=of_lapack)
 def linalg_inv_ex(A, check_errors=False):
     if check_errors:
         return checked("aten::linalg_inv_ex", A=A)
@@ -302,7 +306,7 @@ def _determinant_factors(A):
     return _factor(flat(transposed(A) if _transposed_first(A) else A))
 
 
-@op("aten::_linalg_det")
+@op("aten::_linalg_det", check=of_lapack)
 def _linalg_det(A):
     metas = expected()
     if not A.numel:
@@ -315,14 +319,14 @@ def _linalg_det(A):
 
 
 def _sign(x):
-    """x / |x|, and 0 for 0."""
+    """x / |x|, and 0 for 0 and for a real NaN."""
     if not x.is_complex:
-        return hlo.unary("sign", x)
+        return hlo.select(hlo.is_nan(x), hlo.zeros_like(x), hlo.unary("sign", x))
     size = hlo.convert(hlo.abs(x), x.dtype)
     return hlo.select(x == 0, x, hlo.binary("divide", x, size))
 
 
-@op("aten::_linalg_slogdet")
+@op("aten::_linalg_slogdet", check=of_lapack)
 def _linalg_slogdet(A):
     metas = expected()
     if not A.numel:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from ..lowering.registry import procedure
+from .index import check_kinds, check_positions, check_same_dtype
 
 Indices = Sequence[torch.Tensor | None]
 _MASKS = (torch.bool, torch.uint8)
@@ -33,7 +34,7 @@ def _count(mask: torch.Tensor) -> int:
     return int(torch.count_nonzero(mask).item())
 
 
-@procedure("aten::nonzero")
+@procedure("aten::nonzero", check=check_positions)
 def nonzero(self: torch.Tensor) -> torch.Tensor:
     count = _count(self)
     shape, strides = (count, self.ndim), (1, count)
@@ -115,6 +116,7 @@ def repeat_interleave(repeats: torch.Tensor, output_size: int | None = None) -> 
 
 
 def _check_shapes(self: torch.Tensor, indices: Indices) -> None:
+    check_kinds(self, indices)
     dim = 0
     for index in indices:
         if _is_mask(index):
@@ -167,8 +169,6 @@ def _without_count(values: torch.Tensor, after: int, rank: int) -> bool:
 
     ``after`` dims follow the dim that counts them, out of ``rank`` in the result.
     """
-    if values.numel() == 1:
-        return values.ndim <= rank
     return values.ndim <= after or (values.ndim <= rank and values.shape[-1 - after] == 1)
 
 
@@ -185,7 +185,9 @@ def index_put_with_masks(
     if position is not None:
         mask = indices[position]
         after = self.ndim - position - mask.ndim
-        if mask.ndim and _without_count(values, after, position + 1 + after):
+        # CPU PyTorch, too, writes one value wherever the mask is true, whatever its rank and dtype.
+        fills = values.numel() == 1 and not accumulate
+        if mask.ndim and (fills or _without_count(values, after, position + 1 + after)):
             return _put_everywhere(self, mask, position, after, values, accumulate)
     indices = expand_masks(indices)
     return _aten._index_put_impl_(self, indices, values, accumulate, unsafe)
@@ -196,6 +198,7 @@ def _put_everywhere(self, mask, position: int, after: int, values, accumulate: b
     mask = mask.to(torch.bool).reshape(lead + tuple(mask.shape) + (1,) * after)
     if values.numel() == 1 and not accumulate:
         return self.masked_fill_(mask, values.reshape(()))
+    check_same_dtype(self, values)
     if values.ndim > after:
         # The dim that counts (of size 1 here) becomes one dim for each dim of the mask.
         split = values.ndim - after - 1

@@ -70,30 +70,46 @@ def _accumulate(self: Value, product: Value, beta, alpha, operand: Value) -> Val
     return result.to(expected()[0].dtype)
 
 
+def _not_of_bools(*tensors, name: str) -> None:
+    if any(x.dtype is torch.bool for x in tensors):
+        raise NotImplementedError(f"aten::{name} is not defined for torch.bool")
+
+
+def _no_bools(name: str, *factors: str, empty: bool = True) -> dict:
+    """The `check` of a product: PyTorch has none of booleans, unless there is nothing to sum."""
+
+    def check(**given) -> None:
+        tensors = [given[factor] for factor in factors]
+        if not empty or all(x.numel() for x in tensors):
+            _not_of_bools(*tensors, name=name)
+
+    return {"check": check}
+
+
 # ---- plain products ------------------------------------------------------------------------
 
 
-@op("aten::mm")
+@op("aten::mm", **_no_bools("mm", "self", "mat2"))
 def mm(self, mat2):
     return _contract(self, mat2, [1], [0])
 
 
-@op("aten::bmm")
+@op("aten::bmm", **_no_bools("bmm", "self", "mat2"))
 def bmm(self, mat2):
     return _contract(self, mat2, [2], [1], ([0], [0]))
 
 
-@op("aten::mv")
+@op("aten::mv", **_no_bools("mv", "self", "vec"))
 def mv(self, vec):
     return _contract(self, vec, [1], [0])
 
 
-@op("aten::dot")
+@op("aten::dot", **_no_bools("dot", "self", "tensor", empty=False))
 def dot(self, tensor):
     return _contract(self, tensor, [0], [0])
 
 
-@op("aten::vdot")
+@op("aten::vdot", **_no_bools("vdot", "self", "other", empty=False))
 def vdot(self, other):
     if self.is_complex:
         self = hlo.complex(hlo.real(self), hlo.neg(hlo.imag(self)))
@@ -126,6 +142,8 @@ def _check_dtypes(self, mat2=None, batch2=None) -> None:
         raise RuntimeError(
             f"self and mat2 must have the same dtype, but got {self.dtype} and {other.dtype}"
         )
+    if other.numel():
+        _not_of_bools(other, name="addmm" if batch2 is None else "addbmm")
 
 
 @op("aten::addmm.dtype", specialize=_SCALES)
@@ -141,7 +159,7 @@ def _baddbmm_dtype_meta(batch1, batch2, out_dtype, **_) -> list:
 
 
 @op("aten::baddbmm.dtype", specialize=_SCALES, meta=_baddbmm_dtype_meta)
-@op("aten::baddbmm", specialize=_SCALES)
+@op("aten::baddbmm", specialize=_SCALES, **_no_bools("baddbmm", "batch1", "batch2"))
 def baddbmm(self, batch1, batch2, beta=1, alpha=1):
     product = _contract(batch1, batch2, [2], [1], ([0], [0]), dtype=_wide(batch1.dtype))
     return _accumulate(self, product, beta, alpha, batch1)
@@ -153,7 +171,7 @@ def addbmm(self, batch1, batch2, beta=1, alpha=1):
     return _accumulate(self, product, beta, alpha, batch1)
 
 
-@op("aten::addmv", specialize=_SCALES)
+@op("aten::addmv", specialize=_SCALES, **_no_bools("addmv", "mat", "vec"))
 def addmv(self, mat, vec, beta=1, alpha=1):
     product = _contract(mat, vec, [1], [0], dtype=_wide(mat.dtype))
     return _accumulate(self, product, beta, alpha, mat)
@@ -180,7 +198,13 @@ def addr(self, vec1, vec2, beta=1, alpha=1):
     return hlo.binary("or", kept, result)
 
 
-@op("aten::_addmm_activation", specialize=_SCALES)
+def _check_addmm_activation(mat1, mat2) -> None:
+    _not_of_bools(mat1, mat2, name="_addmm_activation")
+    if mat1.is_complex():  # has no larger number
+        raise NotImplementedError(f"aten::_addmm_activation is not defined for {mat1.dtype}")
+
+
+@op("aten::_addmm_activation", specialize=_SCALES, check=_check_addmm_activation)
 def _addmm_activation(self, mat1, mat2, beta=1, alpha=1, use_gelu=False):
     dtype = expected()[0].dtype
     # The reference applies the activation to the rounded sum.

@@ -103,6 +103,19 @@ def solve_triangular(a, b, *, lower, unit=False, adjoint=False, transpose=False)
     return hlo.triangular_solve(a, b, left=True, lower=lower, unit=unit, transpose=word)
 
 
+def of_lapack(A=None, self=None, LU=None, input=None) -> None:  # noqa: A002, N803
+    """A `Rule.check`: the matrix, as schemas call it, is of a dtype that LAPACK has."""
+    matrix = next(x for x in (A, self, LU, input) if x is not None)
+    if matrix.dtype not in _LAPACK_DTYPES:
+        raise NotImplementedError(
+            f"linear algebra on matrices of {matrix.dtype} is not implemented; use float or "
+            "double, or complex"
+        )
+
+
+_LAPACK_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+
+
 def checked(name, **arguments):
     """A call with ``check_errors=True``: programs cannot raise, ATen's kernel in one can."""
     return host.aten_call(name, (), {**arguments, "check_errors": True}, expected())

@@ -15,7 +15,16 @@ import torch
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import binary, expected, op
-from .common import is_infinite, is_unsigned, operands, plain, scaled, with_sign_of
+from .common import (
+    is_infinite,
+    is_unsigned,
+    operands,
+    plain,
+    real_only,
+    refuse,
+    scaled,
+    with_sign_of,
+)
 
 _ALPHA = {"alpha": (1,)}
 
@@ -34,12 +43,33 @@ def add_Tensor(self, other, alpha=1):
     return self + scaled(other, alpha)
 
 
-@op("aten::sub.Tensor", "aten::sub.Scalar", promote="arith", specialize=_ALPHA)
+def _check_difference(self, other) -> None:
+    for operand in (self, other):
+        if isinstance(operand, bool) or getattr(operand, "dtype", None) is torch.bool:
+            raise RuntimeError(
+                "Subtraction, the `-` operator, with a bool tensor is not supported. Invert a mask "
+                "with `~` or `logical_not()`, and take a difference with `^`."
+            )
+
+
+@op(
+    "aten::sub.Tensor",
+    "aten::sub.Scalar",
+    promote="arith",
+    specialize=_ALPHA,
+    check=_check_difference,
+)
 def sub_Tensor(self, other, alpha=1):
     return self - scaled(other, alpha)
 
 
-@op("aten::rsub.Tensor", "aten::rsub.Scalar", promote="arith", specialize=_ALPHA)
+@op(
+    "aten::rsub.Tensor",
+    "aten::rsub.Scalar",
+    promote="arith",
+    specialize=_ALPHA,
+    check=_check_difference,
+)
 def rsub_Tensor(self, other, alpha=1):
     return other - scaled(self, alpha)
 
@@ -113,9 +143,13 @@ def div_Tensor_mode(self, other, rounding_mode=None):
 
 
 _rows("div.Tensor div.Scalar", lambda a, b: a / b, promote="float")
-_rows("floor_divide floor_divide.Scalar", _divide_floor)
-_rows("remainder.Tensor remainder.Scalar remainder.Scalar_Tensor", _python_remainder)
-_rows("fmod.Tensor fmod.Scalar", lambda a, b: a % b)
+_rows("floor_divide floor_divide.Scalar", _divide_floor, **real_only("floor_divide"))
+_rows(
+    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor",
+    _python_remainder,
+    **real_only("remainder"),
+)
+_rows("fmod.Tensor fmod.Scalar", lambda a, b: a % b, **real_only("fmod"))
 
 
 # ---- powers --------------------------------------------------------------------------------
@@ -200,7 +234,12 @@ def _xlogy(a: Value, b: Value) -> Value:
     return hlo.select(hlo.is_nan(b), b, product)
 
 
-_rows("xlogy.Tensor xlogy.Scalar_Self xlogy.Scalar_Other", _xlogy, promote="float")
+_rows(
+    "xlogy.Tensor xlogy.Scalar_Self xlogy.Scalar_Other",
+    _xlogy,
+    promote="float",
+    **real_only("xlogy"),
+)
 
 
 def _log_sum(a: Value, b: Value, exponential, log_of_sum) -> Value:
@@ -271,13 +310,36 @@ def _extremum_ignoring_nan(word: str):
 
 
 _larger, _smaller = _extremum("maximum"), _extremum("minimum")
-_rows("maximum", _larger)
-_rows("minimum", _smaller)
-_rows("fmax", _extremum_ignoring_nan("maximum"))
-_rows("fmin", _extremum_ignoring_nan("minimum"))
+_rows("maximum", _larger, **real_only("maximum", RuntimeError))
+_rows("minimum", _smaller, **real_only("minimum", RuntimeError))
+_rows("fmax", _extremum_ignoring_nan("maximum"), **real_only("fmax", RuntimeError))
+_rows("fmin", _extremum_ignoring_nan("minimum"), **real_only("fmin", RuntimeError))
 
 
-@op("aten::clamp", "aten::clamp.Tensor", promote="arith")
+def _check_clamp(self, min=None, max=None) -> None:  # noqa: A002 - the schema's names
+    given = [x for x in (self, min, max) if x is not None]
+    refuse("clamp", *given, complex=NotImplementedError)
+    dtypes = {torch.bool if isinstance(x, bool) else getattr(x, "dtype", None) for x in given}
+    if dtypes == {torch.bool}:
+        raise NotImplementedError("aten::clamp is not defined for torch.bool")
+
+
+def _check_bound(self, min=None, max=None) -> None:  # noqa: A002 - the schema's names
+    # Between two tensors these are maximum and minimum, which know bool.
+    bound = max if min is None else min
+    if isinstance(bound, torch.Tensor):
+        refuse("clamp", self, bound, complex=NotImplementedError)
+    else:
+        _check_clamp(self, bound)
+
+
+@op(
+    "aten::clamp",
+    "aten::clamp.Tensor",
+    promote="arith",
+    bounds={"min": "fits result", "max": "fits result"},
+    check=_check_clamp,
+)
 def clamp(self, min=None, max=None):  # noqa: A002 - the schema's names
     # The upper bound wins when the bounds cross, and a NaN bound gives NaN.
     if min is not None:
@@ -285,12 +347,24 @@ def clamp(self, min=None, max=None):  # noqa: A002 - the schema's names
     return self if max is None else _smaller(*operands(self, max))
 
 
-@op("aten::clamp_min", "aten::clamp_min.Tensor", promote="arith", bounds={"min": "fits result"})
+@op(
+    "aten::clamp_min",
+    "aten::clamp_min.Tensor",
+    promote="arith",
+    bounds={"min": "fits result"},
+    check=_check_bound,
+)
 def clamp_min(self, min):  # noqa: A002
     return _larger(*operands(self, min))
 
 
-@op("aten::clamp_max", "aten::clamp_max.Tensor", promote="arith", bounds={"max": "fits result"})
+@op(
+    "aten::clamp_max",
+    "aten::clamp_max.Tensor",
+    promote="arith",
+    bounds={"max": "fits result"},
+    check=_check_bound,
+)
 def clamp_max(self, max):  # noqa: A002
     return _smaller(*operands(self, max))
 
@@ -307,12 +381,12 @@ def _hypot(a: Value, b: Value) -> Value:
     return hlo.select(infinite, hlo.full_like(a, math.inf), length)
 
 
-_rows("atan2", lambda a, b: hlo.binary("atan2", a, b), promote="float")
-_rows("hypot", _hypot)
-_rows("copysign.Tensor copysign.Scalar", with_sign_of, promote="float")
+_rows("atan2", lambda a, b: hlo.binary("atan2", a, b), promote="float", **real_only("atan2"))
+_rows("hypot", _hypot, **real_only("hypot"))
+_rows("copysign.Tensor copysign.Scalar", with_sign_of, promote="float", **real_only("copysign"))
 
 
-@op("aten::nextafter", promote="compare")
+@op("aten::nextafter", promote="compare", **real_only("nextafter"))
 def nextafter(self, other):
     return hlo.binary("chlo.next_after", self, other)
 

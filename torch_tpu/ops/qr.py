@@ -10,7 +10,18 @@ import torch
 
 from ..lowering import hlo
 from ..lowering.registry import expected, op
-from .matrix import adjoint, at, block, conjugated, flat, identity, numbers, spread, triangle
+from .matrix import (
+    adjoint,
+    at,
+    block,
+    conjugated,
+    flat,
+    identity,
+    numbers,
+    of_lapack,
+    spread,
+    triangle,
+)
 
 _INT = torch.int32
 
@@ -33,6 +44,7 @@ def _reflector(column, i):
     beta = hlo.convert(hlo.select(idle, real, beta), column.dtype)
     one = hlo.full_like(beta, 1)
     tau = hlo.binary("divide", hlo.binary("subtract", beta, alpha), hlo.select(idle, one, beta))
+    tau = hlo.select(idle, hlo.zeros_like(tau), tau)  # also where alpha is NaN
     scale = hlo.select(idle, one, hlo.binary("subtract", alpha, beta))
     v = hlo.binary("divide", tail, spread(scale, tail, 0))
     return hlo.select(rows == i, hlo.full_like(v, 1), v), beta, tau
@@ -86,13 +98,13 @@ def _geqrf_meta(self) -> list:
     return [columns.mT, self.new_empty((*self.shape[:-2], min(self.shape[-2:])))]
 
 
-@op("aten::geqrf", meta=_geqrf_meta)
+@op("aten::geqrf", meta=_geqrf_meta, check=of_lapack)
 def geqrf(self):
     raw, tau = _factor(flat(self))
     return [hlo.reshape(v, meta.shape) for v, meta in zip((raw, tau), expected(), strict=True)]
 
 
-@op("aten::linalg_householder_product")
+@op("aten::linalg_householder_product", check=of_lapack)
 def linalg_householder_product(input, tau):
     if not tau.numel:
         return identity(input.shape, input.dtype)
@@ -101,7 +113,7 @@ def linalg_householder_product(input, tau):
     return hlo.reshape(_apply(vectors, flat(tau, 1), eye), input.shape)
 
 
-@op("aten::ormqr")
+@op("aten::ormqr", check=of_lapack)
 def ormqr(self, input2, input3, left=True, transpose=False):
     vectors, taus, c = flat(self), flat(input2, 1), flat(input3)
     if not taus.numel:
@@ -113,7 +125,7 @@ def ormqr(self, input2, input3, left=True, transpose=False):
     return hlo.reshape(result, input3.shape)
 
 
-@op("aten::linalg_qr", static=("mode",))
+@op("aten::linalg_qr", static=("mode",), check=of_lapack)
 def linalg_qr(A, mode="reduced"):
     q_meta, r_meta = expected()
     empty_q = hlo.constant(0, A.dtype, q_meta.shape)

@@ -27,10 +27,7 @@ _MANTISSA = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.floa
 # ---- sources ---------------------------------------------------------------------------------
 
 
-def split(rng: Value, count: int) -> list[Value]:
-    """Independent generator states made from one."""
-    words = hlo.rng_bits(rng, (count, 2), torch.uint64)
-    return [hlo.reshape(hlo.slice_dim(words, 0, i, i + 1), (2,)) for i in range(count)]
+split = hlo.rng_split
 
 
 def _words(rng: Value, shape, dtype: torch.dtype) -> tuple[Value, int]:
@@ -72,6 +69,78 @@ def real_dtype(dtype: torch.dtype) -> torch.dtype:
     return promote.compute_dtype(dtype) if dtype.is_floating_point else torch.float32
 
 
+# ---- what is refused -------------------------------------------------------------------------
+
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+"""Unsigned integers for which PyTorch has conversions and few operators."""
+
+
+def refuse(name: str, dtype: torch.dtype) -> None:
+    """Raise what CPU PyTorch raises for a dtype that a distribution is not defined for."""
+    raise NotImplementedError(f"aten::{name} is not defined for {dtype}")
+
+
+def _floating(name: str, complex_too: bool = False, empty: bool = True) -> dict:
+    """The `check` of a fill with real (or complex) numbers; of nothing, most fills take any."""
+
+    def check(self) -> None:
+        if self.is_floating_point() or (complex_too and self.is_complex()):
+            return
+        if self.numel() or not empty:
+            refuse(name, self.dtype)
+
+    return {"check": check}
+
+
+def _check_normal(mean, std, out=None) -> None:
+    tensors = [x for x in (mean, std) if isinstance(x, torch.Tensor)]
+    if tensors[-1] is std and std.is_complex():
+        raise RuntimeError("normal expects standard deviation to be non-complex")
+    if std is tensors[-1] and std.numel() and std.dtype in UNSIGNED:
+        refuse("normal", std.dtype)
+    # The first tensor says what is drawn.
+    _floating("normal", complex_too=True)["check"](tensors[0] if out is None else out)
+
+
+def _continuous(name: str, empty: bool) -> dict:
+    def check(self) -> None:
+        if not self.is_floating_point() and (self.numel() or not empty):
+            raise RuntimeError(
+                f"{name} distribution is a continuous probability distribution. dtype must be a "
+                f"floating point but you specified {self.dtype}"
+            )
+
+    return {"check": check}
+
+
+def _check_geometric(self) -> None:
+    if (self.dtype in (torch.bool, *UNSIGNED) or self.is_complex()) and self.numel():
+        refuse("geometric", self.dtype)
+
+
+def _check_coins(self, p=None, out=None) -> None:
+    """Chances are floats (those of `bernoulli` stand in ``self``); the coins may be integers."""
+    if not self.numel():
+        return
+    chance = self if p is None else p
+    if isinstance(chance, torch.Tensor) and not chance.is_floating_point():
+        refuse("bernoulli", chance.dtype)
+    coins = self if out is None else out
+    if coins.dtype in UNSIGNED or coins.is_complex():
+        refuse("bernoulli", coins.dtype)
+
+
+def _check_integers(self, to=None, **given) -> None:
+    bounded = to is not None or "from_" in given
+    if self.is_complex() and bounded:
+        raise RuntimeError(
+            "random_ with bounds handles only integral, floating-point and boolean types, not "
+            f"{self.dtype}"
+        )
+    if self.numel() and (self.is_complex() or (self.dtype in UNSIGNED and not bounded)):
+        refuse("random", self.dtype)
+
+
 def _scalar(number, work: torch.dtype, shape) -> Value:
     return hlo.expand(promote.as_value(number, work), shape)
 
@@ -79,7 +148,12 @@ def _scalar(number, work: torch.dtype, shape) -> Value:
 # ---- continuous ------------------------------------------------------------------------------
 
 
-@op("aten::uniform", runtime=("from", "to"), **_FILL)
+@op(
+    "aten::uniform",
+    runtime=("from", "to"),
+    **_floating("uniform", complex_too=True, empty=False),
+    **_FILL,
+)
 def uniform(self, from_=0.0, to=1.0, rng=None):
     if self.is_complex:
         real = real_dtype(self.dtype)
@@ -113,6 +187,7 @@ def _normal(rng: Value, shape, dtype: torch.dtype, mean, std) -> Value:
     inplace="aten::normal_",
     runtime=("mean", "std"),
     bounds=_SPREAD,
+    **_floating("normal", complex_too=True),
     **_FILL,
 )
 def normal_functional(self, mean=0.0, std=1.0, rng=None):
@@ -120,36 +195,40 @@ def normal_functional(self, mean=0.0, std=1.0, rng=None):
 
 
 @op(
-    "aten::normal.Tensor_float",
     "aten::normal.Tensor_Tensor",
-    runtime=("std",),
-    bounds=_SPREAD,
+    meta=lambda mean, std, **_: [(torch.empty_like(mean) + std.real).to(mean.dtype)],
+    check=_check_normal,
     random=True,
 )
-@op("aten::normal.float_Tensor", runtime=("mean",), random=True)
+@op(
+    "aten::normal.Tensor_float",
+    runtime=("std",),
+    bounds=_SPREAD,
+    check=_check_normal,
+    random=True,
+)
+@op("aten::normal.float_Tensor", runtime=("mean",), check=_check_normal, random=True)
 def normal_Tensor(mean, std=1.0, rng=None):
     result = expected()[0]
     return _normal(rng, result.shape, result.dtype, mean, std)
 
 
-@op("aten::log_normal", runtime=("mean", "std"), bounds={"std": "> 0"}, **_FILL)
+@op(
+    "aten::log_normal",
+    runtime=("mean", "std"),
+    bounds={"std": "> 0"},
+    **_floating("log_normal"),
+    **_FILL,
+)
 def log_normal(self, mean=1.0, std=2.0, rng=None):
     return hlo.exp(_normal(rng, self.shape, real_dtype(self.dtype), mean, std)).to(self.dtype)
-
-
-def _check_real(self) -> None:
-    if not self.is_floating_point():
-        raise RuntimeError(
-            "Cauchy distribution is a continuous probability distribution. dtype must be a "
-            f"floating point but you specified {self.dtype}"
-        )
 
 
 @op(
     "aten::cauchy",
     runtime=("median", "sigma"),
     bounds={"sigma": "> 0"},
-    check=_check_real,
+    **_continuous("Cauchy", empty=False),
     **_FILL,
 )
 def cauchy(self, median=0.0, sigma=1.0, rng=None):
@@ -166,7 +245,13 @@ def exponential_unit(rng: Value, shape, work: torch.dtype) -> Value:
     return hlo.maximum(hlo.neg(log), hlo.full_like(log, least))
 
 
-@op("aten::exponential", runtime=("lambd",), bounds={"lambd": "> 0"}, **_FILL)
+@op(
+    "aten::exponential",
+    runtime=("lambd",),
+    bounds={"lambd": "> 0"},
+    **_continuous("Exponential", empty=True),
+    **_FILL,
+)
 def exponential(self, lambd=1.0, rng=None):
     work = real_dtype(self.dtype)
     drawn = exponential_unit(rng, self.shape, work) / _scalar(lambd, work, self.shape)
@@ -176,7 +261,13 @@ def exponential(self, lambd=1.0, rng=None):
 # ---- discrete --------------------------------------------------------------------------------
 
 
-@op("aten::geometric", runtime=("p",), bounds={"p": "in (0, 1)"}, **_FILL)
+@op(
+    "aten::geometric",
+    runtime=("p",),
+    bounds={"p": "in (0, 1)"},
+    check=_check_geometric,
+    **_FILL,
+)
 def geometric(self, p, rng=None):
     work = real_dtype(self.dtype)
     miss = hlo.unary("log_plus_one", hlo.neg(_scalar(p, work, self.shape)))
@@ -208,7 +299,14 @@ def _span(low: Value, high: Value) -> Value:
     return hlo.bitcast(high - low, torch.uint64)
 
 
-@op("aten::random", "aten::random.to", "aten::random.from", runtime=("from", "to"), **_FILL)
+@op(
+    "aten::random",
+    "aten::random.to",
+    "aten::random.from",
+    runtime=("from", "to"),
+    check=_check_integers,
+    **_FILL,
+)
 def random(self, from_=0, to=None, rng=None):
     low = promote.as_value(from_, torch.int64)
     if to is None:
@@ -232,17 +330,24 @@ def coin(rng: Value, p, shape) -> Value:
     return hlo.compare(unit(rng, shape, work), _scalar(p, work, shape), "LT")
 
 
-@op("aten::bernoulli", random=True, out="any")
+@op("aten::bernoulli", random=True, out="any", check=_check_coins)
 def bernoulli(self, rng=None):
     return coin(rng, self, self.shape).to(self.dtype)
 
 
-@op("aten::bernoulli.p", inplace="aten::bernoulli_.float", runtime=("p",), bounds=_CHANCE, **_FILL)
+@op(
+    "aten::bernoulli.p",
+    inplace="aten::bernoulli_.float",
+    runtime=("p",),
+    bounds=_CHANCE,
+    check=_check_coins,
+    **_FILL,
+)
 def bernoulli_p(self, p=0.5, rng=None):
     return coin(rng, p, self.shape).to(self.dtype)
 
 
-@op("aten::bernoulli.Tensor", **_FILL)
+@op("aten::bernoulli.Tensor", check=_check_coins, **_FILL)
 def bernoulli_Tensor(self, p, rng=None):
     return coin(rng, p, self.shape).to(self.dtype)
 
@@ -273,3 +378,34 @@ def _masked_scale(x: Value, mask: Value, scale) -> Value:
 def native_dropout_backward(grad_output, mask, scale):
     # Integers times a number are float, as everywhere.
     return _masked_scale(grad_output.to(promote.float_dtype(grad_output.dtype)), mask, scale)
+
+
+# ---- as captured graphs have them: eager calls are an empty tensor filled in place ------------
+
+
+def _graph(*names: str):
+    return op(*names, random=True, graph_only=True)
+
+
+@_graph("aten::rand", "aten::rand_like")
+def rand(size=None, self=None, rng=None):
+    result = expected()[0]
+    return _uniform(rng, result.shape, result.dtype, 0.0, 1.0)
+
+
+@_graph("aten::randn", "aten::randn_like", "aten::normal.float_float")
+def randn(size=None, self=None, mean=0.0, std=1.0, rng=None):
+    result = expected()[0]
+    return _normal(rng, result.shape, result.dtype, mean, std)
+
+
+@_graph(
+    "aten::randint",
+    "aten::randint.low",
+    "aten::randint_like",
+    "aten::randint_like.low_dtype",
+)
+def randint(high, low=0, size=None, self=None, rng=None):
+    result = expected()[0]
+    low, high = (promote.as_value(bound, torch.int64) for bound in (low, high))
+    return _integers(rng, result.shape, low, _span(low, high)).to(result.dtype)

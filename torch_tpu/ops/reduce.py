@@ -16,7 +16,7 @@ from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.promote import compute_dtype
 from ..lowering.registry import expected, op, procedure
-from .common import check_dtypes
+from .common import check_dtypes, refuse
 from .shape import wrap
 
 # ---- shared helpers ------------------------------------------------------------------------
@@ -153,12 +153,17 @@ def _nonempty(x, name: str, dim) -> None:
             raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
 
 
-def choosing(name: str, **dtypes) -> dict:
+_UNORDERED = {"complex": NotImplementedError}
+
+
+def choosing(name: str, kinds: dict | None = None, **dtypes) -> dict:
     """The `check` of an operator that picks elements along ``dim``: of an empty one there is none,
-    and out= arguments have exactly ``dtypes`` (see `check_dtypes`)."""
+    complex numbers have no order (``kinds``: see `refuse`), and out= arguments have exactly
+    ``dtypes`` (see `check_dtypes`)."""
 
     def check(self, dim=None, **given):
         _nonempty(self, name, dim)
+        refuse(name, self, **(_UNORDERED if kinds is None else kinds))
         check_dtypes(name, self, given, **dtypes)
 
     return {"check": check}
@@ -218,12 +223,12 @@ def _extreme_dim(x: Value, word: str, dim: int, keepdim: bool) -> list[Value]:
     return [p if keepdim else hlo.squeeze(p, dim) for p in pair]
 
 
-@op("aten::max.dim", **choosing("max"))
+@op("aten::max.dim", **choosing("max", {"complex": RuntimeError}))
 def max_dim(self, dim, keepdim=False):
     return _extreme_dim(self, "maximum", dim, keepdim)
 
 
-@op("aten::min.dim", **choosing("min"))
+@op("aten::min.dim", **choosing("min", {"complex": RuntimeError}))
 def min_dim(self, dim, keepdim=False):
     return _extreme_dim(self, "minimum", dim, keepdim)
 
@@ -234,12 +239,22 @@ def _arg_extreme(x: Value, word: str, dim) -> Value:
     return hlo.reshape(index, expected()[0].shape)
 
 
-@op("aten::argmax", **choosing("argmax"))
+def _placing(name: str) -> dict:
+    """The `check` of argmax and argmin, which look at the dtype before anything else."""
+
+    def check(self, dim=None):
+        refuse(name, self, complex=RuntimeError, bool=RuntimeError)
+        _nonempty(self, name, dim)
+
+    return {"check": check}
+
+
+@op("aten::argmax", **_placing("argmax"))
 def argmax(self, dim=None, keepdim=False):
     return _arg_extreme(self, "maximum", dim)
 
 
-@op("aten::argmin", **choosing("argmin"))
+@op("aten::argmin", **_placing("argmin"))
 def argmin(self, dim=None, keepdim=False):
     return _arg_extreme(self, "minimum", dim)
 

@@ -2,7 +2,9 @@
 
 The rejection samplers draw for every element at once and loop until each has accepted once; the
 expected number of rounds is a handful. Parameters are not checked on the device (that would need
-their values on the host): an invalid one gives NaN or an arbitrary sample; CPU PyTorch raises.
+their values on the host): an invalid one gives what it gives on the CPU, or NaN where CPU PyTorch
+raises, as for a negative Poisson rate. An attempt must accept whatever no attempt can improve on:
+NaN and infinity, or the loop had no end.
 """
 
 from __future__ import annotations
@@ -14,12 +16,26 @@ import torch
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op
-from .random import exponential_unit, gaussian, open_unit, split, unit
+from .common import is_infinite
+from .random import UNSIGNED, exponential_unit, gaussian, open_unit, refuse, split, unit
 
 # ---- permutations and categories -------------------------------------------------------------
 
 
-@op("aten::randperm", "aten::randperm.generator", random=True)
+_MOST_INDICES = {torch.float16: 2**11, torch.float32: 2**24, torch.float64: 2**53}
+"""The last index that `randperm` gives in a float; PyTorch has no limit for bfloat16."""
+
+
+def _check_randperm(n, dtype=None, out=None) -> None:
+    dtype = dtype or (torch.int64 if out is None else out.dtype)
+    if dtype in (torch.bool, *UNSIGNED) or dtype.is_complex:
+        refuse("randperm", dtype)
+    most = torch.iinfo(dtype).max if not dtype.is_floating_point else _MOST_INDICES.get(dtype, n)
+    if n - 1 > most:
+        raise RuntimeError(f"aten::randperm: {dtype} cannot hold the indices below n = {n}")
+
+
+@op("aten::randperm", "aten::randperm.generator", random=True, check=_check_randperm)
 def randperm(n, rng=None):
     result = expected()[0]
     # Ties between 64-bit keys are too rare to be seen.
@@ -134,13 +150,13 @@ def log_gamma_sample(rng: Value, alpha: Value) -> Value:
     """Logarithm of a standard gamma sample, by Marsaglia and Tsang's method.
 
     Shapes below one sample ``alpha + 1`` and multiply by ``u ** (1 / alpha)``, whose logarithm does
-    not underflow.
+    not underflow. Where the method has no real ``d``, as for NaN, the result is NaN.
     """
     loop, boost = split(rng, 2)
     small = alpha < 1.0
     d = hlo.select(small, alpha + 1.0, alpha) - 1 / 3
     c = hlo.rsqrt(d * 9.0)
-    bad = _is_bad(alpha)
+    hopeless = hlo.not_(d > 0.0) | is_infinite(d)
 
     def attempt(states):
         x = gaussian(states[0], alpha.shape, alpha.dtype)
@@ -149,27 +165,46 @@ def log_gamma_sample(rng: Value, alpha: Value) -> Value:
         log_v = hlo.log(hlo.maximum(v, hlo.full_like(v, torch.finfo(v.dtype).tiny)))
         log_u = hlo.log(open_unit(states[1], alpha.shape, alpha.dtype))
         accepted = (v > 0.0) & (log_u < x * x * 0.5 + d * (1.0 - v + log_v))
-        return accepted | bad, log_v
+        return accepted | hopeless, log_v
 
     log_v = rejection(loop, alpha, attempt, 2)
     log_u = hlo.log(open_unit(boost, alpha.shape, alpha.dtype)) / alpha
     return hlo.log(d) + log_v + hlo.select(small, log_u, hlo.zeros_like(alpha))
 
 
-@op("aten::_standard_gamma", random=True)
+def _check_float(name: str) -> dict:
+    def check(self) -> None:
+        if not self.is_floating_point():
+            refuse(name, self.dtype)
+
+    return {"check": check}
+
+
+def _positive(sample: Value, dtype: torch.dtype) -> Value:
+    """At least the smallest normal number of ``dtype``, which NaN becomes as well, as in ATen."""
+    least = hlo.full_like(sample, torch.finfo(dtype).tiny)
+    return hlo.select(sample > least, sample, least).to(dtype)
+
+
+@op("aten::_standard_gamma", random=True, **_check_float("_standard_gamma"))
 def standard_gamma(self, rng=None):
     sample = hlo.exp(log_gamma_sample(rng, self.to(promote.compute_dtype(self.dtype))))
-    least = hlo.full_like(sample, torch.finfo(self.dtype).tiny)
-    return hlo.maximum(sample, least).to(self.dtype)
+    return _positive(sample, self.dtype)
 
 
-@op("aten::_sample_dirichlet", random=True)
+@op("aten::_sample_dirichlet", random=True, **_check_float("_sample_dirichlet"))
 def sample_dirichlet(self, rng=None):
-    logs = log_gamma_sample(rng, self.to(promote.compute_dtype(self.dtype)))
-    dim = self.ndim - 1
+    alpha = self if self.ndim else hlo.reshape(self, (1,))
+    logs = log_gamma_sample(rng, alpha.to(promote.compute_dtype(self.dtype)))
+    # A sample of nothing is very small, but no less than the others when all are.
+    least = hlo.full_like(logs, torch.finfo(logs.dtype).min)
+    logs = hlo.select(logs > least, logs, least)
+    dim = alpha.ndim - 1
     top = hlo.reduce(logs, "maximum", [dim], keepdim=True)
     parts = hlo.exp(logs - top)
-    return (parts / hlo.reduce(parts, "add", [dim], keepdim=True)).to(self.dtype)
+    shares = parts / hlo.reduce(parts, "add", [dim], keepdim=True)
+    most = hlo.full_like(shares, 1 - torch.finfo(shares.dtype).eps / 2)
+    return hlo.reshape(_positive(hlo.minimum(shares, most), self.dtype), self.shape)
 
 
 # ---- Poisson ---------------------------------------------------------------------------------
@@ -239,7 +274,7 @@ def _log_factorial_rest(k: Value) -> Value:
     return series + hlo.log(k * 6.283185307179586) * 0.5
 
 
-@op("aten::poisson", random=True)
+@op("aten::poisson", random=True, **_check_float("poisson"))
 def poisson(self, rng=None):
     rate = self.to(promote.compute_dtype(self.dtype))
     bad, large = _is_bad(rate), rate >= 10.0
@@ -304,19 +339,38 @@ def _binomial_large(rng: Value, count: Value, p: Value) -> Value:
     return rejection(rng, p, attempt, 2)
 
 
-@op("aten::binomial", random=True, meta=lambda count, **_: [torch.empty_like(count)])
+def _check_binomial(count, prob) -> None:
+    for name, value in (("count", count), ("prob", prob)):
+        if not value.is_floating_point():
+            raise ValueError(
+                f"binomial only supports floating-point dtypes for {name}, got: {value.dtype}"
+            )
+    if count.dtype is not prob.dtype:
+        raise RuntimeError(
+            f"binomial expects count and prob of one dtype, got {count.dtype} and {prob.dtype}"
+        )
+
+
+@op(
+    "aten::binomial",
+    random=True,
+    meta=lambda count, **_: [torch.empty_like(count)],
+    check=_check_binomial,
+)
 def binomial(count, prob, rng=None):
     result = expected()[0]
     work = promote.compute_dtype(result.dtype)
     count, p = promote.broadcast([count.to(work), prob.to(work)])
-    bad = _is_bad(count) | _is_bad(p) | (p > 1.0)
     zero = hlo.zeros_like(p)
     flipped = p > 0.5
-    q = hlo.select(bad, zero, hlo.select(flipped, 1.0 - p, p))
-    large = hlo.not_(bad) & (count * q >= 10.0)
+    nothing, everything = (count <= 0.0) | (p <= 0.0), p >= 1.0
+    bad = hlo.is_nan(count) | hlo.is_nan(p)
+    drawless = nothing | everything | bad
+    q = hlo.select(drawless, zero, hlo.select(flipped, 1.0 - p, p))
+    large = hlo.not_(drawless) & (count * q >= 10.0)
     first, second = split(rng, 2)
     # Elements of the other branch get parameters that finish at once.
-    none = large | bad | (q <= 0.0)
+    none = large | drawless
     small = _binomial_small(
         first, hlo.select(none, zero, count), hlo.select(none, hlo.full_like(q, 0.5), q)
     )
@@ -327,4 +381,6 @@ def binomial(count, prob, rng=None):
     )
     drawn = hlo.select(large, big, small)
     drawn = hlo.select(flipped, count - drawn, drawn)
-    return hlo.select(bad, hlo.full_like(p, float("nan")), drawn).to(result.dtype)
+    drawn = hlo.select(bad, hlo.full_like(p, float("nan")), drawn)
+    drawn = hlo.select(nothing, zero, hlo.select(everything, count, drawn))
+    return drawn.to(result.dtype)

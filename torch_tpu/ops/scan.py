@@ -13,7 +13,7 @@ import torch
 from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op
-from .common import PAIR, exact_out, is_infinite
+from .common import PAIR, check_dtypes, is_infinite, refuse, refusing
 from .index import at_least_1d
 from .reduce import index_dtype, widen
 from .shape import wrap
@@ -73,7 +73,12 @@ def _one_by_one(x: Value, word, dim: int, initial) -> Value:
     return hlo.while_loop(lambda k, *_: k < x.shape[dim], advance, [zero, start, x])[2]
 
 
-@op("aten::_logcumsumexp", "aten::logcumsumexp", overlap="partial")
+@op(
+    "aten::_logcumsumexp",
+    "aten::logcumsumexp",
+    overlap="partial",
+    **refusing("logcumsumexp", int=NotImplementedError, bool=NotImplementedError),
+)
 def logcumsumexp(self, dim):
     dim = wrap(dim, self.ndim)
     if not self.is_complex:
@@ -98,12 +103,21 @@ def _running_extreme(x: Value, word: str, dim: int) -> list[Value]:
     return [values, hlo.convert(hlo.cumulative(position, "maximum", dim), torch.int64)]
 
 
-@op("aten::cummax", **exact_out("cummax", **PAIR))
+def _running(name: str) -> dict:
+    def check(self, **given):
+        if self.ndim and self.numel():  # ATen looks at the dtype no sooner
+            refuse(name, self, complex=NotImplementedError)
+        check_dtypes(name, self, given, **PAIR)
+
+    return {"check": check}
+
+
+@op("aten::cummax", **_running("cummax"))
 def cummax(self, dim):
     return _running_extreme(self, "maximum", dim)
 
 
-@op("aten::cummin", **exact_out("cummin", **PAIR))
+@op("aten::cummin", **_running("cummin"))
 def cummin(self, dim):
     return _running_extreme(self, "minimum", dim)
 

@@ -14,7 +14,16 @@ import torch
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import op
-from .index import at_least_1d, check_elements, check_indices, is_unreachable, plan
+from .index import (
+    at_least_1d,
+    check_elements,
+    check_index,
+    check_indices,
+    check_same_dtype,
+    indexed_shape,
+    is_unreachable,
+    plan,
+)
 from .shape import from_end, wrap
 
 _WORDS = {
@@ -146,7 +155,12 @@ def scatter_reduce(self, dim, index, src, reduce):
     return _scatter(self, dim, index, src, reduce)
 
 
-@op("aten::scatter.value_reduce", overlap="any", check=check_elements)
+@op(
+    "aten::scatter.value_reduce",
+    overlap="any",
+    check=check_elements,
+    bounds={"value": "fits self"},
+)
 def scatter_value_reduce(self, dim, index, value, reduce):
     return _scatter(self, dim, index, value, reduce)
 
@@ -180,6 +194,14 @@ def _slices(self: Value, dim: int, index: Value, source: Value):
     return x, write, source.to(x.dtype)
 
 
+def _check_source(name: str, self, source) -> None:
+    if source.dtype is not self.dtype:
+        raise RuntimeError(
+            f"{name}(): self and source expected to have the same dtype, but got {self.dtype} and "
+            f"{source.dtype}"
+        )
+
+
 def _check_shapes(self, dim, source) -> None:
     """Meta kernels compare fewer dims of ``source`` than the kernels do."""
     shapes, dim = [list(x.shape) for x in (self, source)], wrap(dim, self.ndim)
@@ -197,13 +219,38 @@ def _check_unreachable(self, dim, index) -> None:
         raise RuntimeError(f"index is out of bounds for dimension {dim} with size 0")
 
 
+def _check_add(self, dim, index, source) -> None:
+    check_index("index_add_", self, dim, index)
+    _check_source("index_add_", self, source)
+    _check_shapes(self, dim, source)
+
+
+def _check_copy(self, dim, index, source) -> None:
+    check_index("index_copy_", self, dim, index, (torch.int64,))
+    _check_source("index_copy_", self, source)
+    if source.ndim and index.numel() != source.shape[wrap(dim, source.ndim)]:
+        raise IndexError(
+            f"index_copy_(): Number of indices ({index.numel()}) should be equal to source.size"
+            f"(dim) ({source.shape[dim]})"
+        )
+    _check_unreachable(self, dim, index)
+
+
+def _check_fill(self, dim, index) -> None:
+    if index.dtype is not torch.int64:
+        raise IndexError(f"index_fill_(): Expected dtype int64 for index, but got {index.dtype}")
+    _check_unreachable(self, dim, index)
+
+
 def _check_reduce(self, dim, index, source) -> None:
+    check_index("index_reduce_", self, dim, index)
+    _check_source("index_reduce_", self, source)
     _check_shapes(self, dim, source)
     if is_unreachable(self, dim, index):
         raise IndexError(f"index is out of bounds for dimension {dim} with size 0")
 
 
-@op("aten::index_add", overlap="any", check=_check_shapes)
+@op("aten::index_add", overlap="any", check=_check_add, bounds={"alpha": "fits self"})
 def index_add(self, dim, index, source, alpha=1):
     x, write, source = _slices(self, dim, index, source)
     work = promote.compute_dtype(x.dtype)
@@ -211,7 +258,7 @@ def index_add(self, dim, index, source, alpha=1):
     return hlo.reshape(write(x.to(work), source, "add").to(x.dtype), self.shape)
 
 
-@op("aten::index_copy", overlap="any", check=_check_unreachable)
+@op("aten::index_copy", overlap="any", check=_check_copy)
 def index_copy(self, dim, index, source):
     x, write, source = _slices(self, dim, index, source)
     return hlo.reshape(write(x, source, "set"), self.shape)
@@ -220,7 +267,7 @@ def index_copy(self, dim, index, source):
 @op(
     "aten::index_fill.int_Scalar",
     "aten::index_fill.int_Tensor",
-    check=_check_unreachable,
+    check=_check_fill,
     bounds={"value": "fits self"},
 )
 def index_fill(self, dim, index, value):
@@ -246,21 +293,34 @@ def _put_with_masks(self, indices, values, accumulate=False, unsafe=False):
     return index_put_with_masks(self, indices, values, accumulate, unsafe)
 
 
+def _is_expandable(shape, target) -> bool:
+    ends = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(n in (1, wanted) for n, wanted in ends)
+
+
+def _check_index_put(self, indices, values) -> None:
+    check_indices(self, indices)
+    if all(i is None for i in indices):
+        return
+    check_same_dtype(self, values)
+    shape, _ = indexed_shape(self.shape, indices)
+    if not _is_expandable(values.shape, shape):
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to "
+            f"indexing result of shape {list(shape)}"
+        )
+
+
 @op(
     "aten::index_put",
     "aten::_index_put_impl",
     overlap="any",
     host=("indices",),
     masks=_put_with_masks,
-    check=check_indices,
+    check=_check_index_put,
 )
 def index_put(self, indices, values, accumulate=False, unsafe=False):
     p = plan(self.shape, indices, "aten::index_put")
-    if values.dtype is not self.dtype:
-        raise RuntimeError(
-            "Index put requires the source and destination dtypes match, got "
-            f"{self.dtype} for the destination and {values.dtype} for the source."
-        )
     if p is None:
         values = hlo.expand(values, self.shape)
         return self + values if accumulate else values
@@ -280,7 +340,15 @@ def index_put(self, indices, values, accumulate=False, unsafe=False):
     return out.to(self.dtype)
 
 
-def _check_put(self, index) -> None:
+def _check_put(self, index, source) -> None:
+    if index.dtype is not torch.int64:
+        raise RuntimeError(f"put_(): Expected a long tensor for index, but got {index.dtype}")
+    _check_source("put_", self, source)
+    if source.numel() != index.numel():
+        raise IndexError(
+            "put_(): Expected source and index to have the same number of elements, but got "
+            f"source.numel() = {source.numel()}, index.numel() = {index.numel()}"
+        )
     if index.numel() and not self.numel():
         raise IndexError("put_(): Tried to put elements into an empty tensor")
 

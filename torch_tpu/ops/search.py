@@ -12,7 +12,10 @@ from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.promote import as_value, result_dtype
 from ..lowering.registry import expected, op
+from .common import refuse
 from .reduce import index_dtype
+
+_UNORDERED = {"complex": NotImplementedError, "bool": NotImplementedError}
 
 # Up to this many test elements, comparing with each beats sorting and searching.
 _FEW = 16
@@ -60,18 +63,44 @@ def _positions(edges: Value, x: Value, right: bool, sorter: Value | None = None)
     return hlo.convert(result, expected()[0].dtype)
 
 
-@op("aten::searchsorted.Tensor", "aten::searchsorted.Scalar")
+def _check_positions(out_int32: bool, out) -> None:
+    dtype = torch.int32 if out_int32 else torch.int64
+    if out is not None and out.dtype is not dtype:
+        raise RuntimeError(
+            f"searchsorted: output tensor's dtype is wrong: with out_int32={out_int32} it is "
+            f"{dtype}, but got {out.dtype}"
+        )
+
+
+def _check_search(
+    sorted_sequence, self, out_int32=False, right=False, side=None, sorter=None, out=None
+) -> None:
+    if side not in (None, "left", "right"):
+        raise RuntimeError(f"searchsorted: side can only be 'left' or 'right' but got {side}")
+    if sorter is not None and sorter.dtype is not torch.int64:
+        raise RuntimeError(
+            f"searchsorted: sorter must be a tensor of long dtype but got dtype {sorter.dtype}"
+        )
+    if sorted_sequence.numel():
+        refuse("searchsorted", sorted_sequence, self, **_UNORDERED)
+    _check_positions(out_int32, out)
+
+
+@op("aten::searchsorted.Tensor", "aten::searchsorted.Scalar", check=_check_search)
 def searchsorted_Tensor(
     sorted_sequence, self, out_int32=False, right=False, side=None, sorter=None
 ):
     return _positions(sorted_sequence, self, right or side == "right", sorter)
 
 
-def _check_boundaries(boundaries) -> None:
+def _check_boundaries(self, boundaries, out_int32=False, out=None) -> None:
     if boundaries.ndim != 1:
         raise RuntimeError(
             f"bucketize: boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})"
         )
+    if boundaries.numel():
+        refuse("bucketize", self, boundaries, **_UNORDERED)
+    _check_positions(out_int32, out)
 
 
 @op("aten::bucketize.Tensor", "aten::bucketize.Scalar", check=_check_boundaries)
@@ -97,16 +126,21 @@ def _isin(x, tests, invert: bool) -> Value:
     return hlo.not_(found) if invert else found
 
 
-@op("aten::isin.Tensor_Tensor")
+def _check_isin(out=None) -> None:
+    if out is not None and out.dtype is not torch.bool:
+        raise RuntimeError(f"isin: Expected out tensor to have dtype bool, but got {out.dtype}")
+
+
+@op("aten::isin.Tensor_Tensor", check=_check_isin)
 def isin_Tensor_Tensor(elements, test_elements, assume_unique=False, invert=False):
     return _isin(elements, test_elements, invert)
 
 
-@op("aten::isin.Tensor_Scalar")
+@op("aten::isin.Tensor_Scalar", check=_check_isin)
 def isin_Tensor_Scalar(elements, test_element, assume_unique=False, invert=False):
     return _isin(elements, test_element, invert)
 
 
-@op("aten::isin.Scalar_Tensor")
+@op("aten::isin.Scalar_Tensor", check=_check_isin)
 def isin_Scalar_Tensor(element, test_elements, assume_unique=False, invert=False):
     return _isin(element, test_elements, invert)

@@ -333,7 +333,21 @@ def copy(self, src):
     return hlo.expand(src.to(self.dtype), self.shape)
 
 
-@op("aten::fill.Scalar", "aten::fill.Tensor", bounds={"value": "fits self"}, overwrites=True)
+def _check_fill(value) -> None:
+    if isinstance(value, torch.Tensor) and value.ndim:
+        raise RuntimeError(
+            f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} "
+            "dimensions."
+        )
+
+
+@op(
+    "aten::fill.Scalar",
+    "aten::fill.Tensor",
+    bounds={"value": "fits self"},
+    check=_check_fill,
+    overwrites=True,
+)
 def fill(self, value):
     return hlo.expand(promote.as_value(value, self.dtype), self.shape)
 

@@ -14,7 +14,7 @@ import torch
 from ..lowering import hlo
 from ..lowering.builder import Value, current
 from ..lowering.registry import op
-from .common import PAIR, exact_out
+from .common import PAIR, check_dtypes, refuse, refusing
 from .reduce import choosing, index_dtype
 from .shape import wrap
 
@@ -36,7 +36,12 @@ def _scalar_pair(x: Value) -> list[Value]:
     return [x, hlo.constant(0, torch.int64)]
 
 
-@op("aten::sort.stable", "aten::sort", **exact_out("sort", **PAIR))
+def _check_sort(self, **given) -> None:
+    refuse("sort", self, complex=RuntimeError)
+    check_dtypes("sort", self, given, **PAIR)
+
+
+@op("aten::sort.stable", "aten::sort", check=_check_sort)
 def sort_stable(self, dim=-1, descending=False, stable=None):
     dim = wrap(dim, self.ndim)
     if not self.ndim:
@@ -83,13 +88,10 @@ def _top(x: Value, k: int, largest: bool) -> list[Value]:
     return hlo.conditional(some_nan, lambda: _top_sorted(x, k, largest), negated, results)
 
 
-@op("aten::topk")
+@op("aten::topk", **refusing("topk", complex=RuntimeError, bool=RuntimeError))
 def topk(self, k, dim=-1, largest=True, sorted=True):
     if not self.ndim:
-        x = hlo.reshape(self, (1,))
-        values, indices = (hlo.slice_dim(v, 0, 0, k) for v in (x, hlo.iota((1,), 0)))
-        shape = () if k else (0,)
-        return hlo.reshape(values, shape), hlo.reshape(indices, shape)
+        return _scalar_pair(self)  # also for k = 0
     x, back = _along_last(self, dim)
     values, indices = _top(x, k, largest)
     return hlo.transpose(values, back), hlo.convert(hlo.transpose(indices, back), torch.int64)
@@ -109,7 +111,20 @@ def _kept(values: Value, indices: Value, dim: int, keepdim: bool) -> list[Value]
     return pair if keepdim else [hlo.squeeze(v, dim) for v in pair]
 
 
-@op("aten::kthvalue", **choosing("kthvalue", **PAIR))
+_NUMBERS = {"complex": NotImplementedError, "bool": NotImplementedError}
+"""What an order statistic is refused for: complex numbers and, as ATen has it, truth values."""
+
+
+def _choosing_unless_0d(name: str, kinds: dict) -> dict:
+    """`choosing`, but a 0-dim tensor is what is chosen, whatever its dtype is."""
+
+    def check(self, dim=-1, **given):
+        choosing(name, kinds if self.ndim else {}, **PAIR)["check"](self, dim, **given)
+
+    return {"check": check}
+
+
+@op("aten::kthvalue", **_choosing_unless_0d("kthvalue", _NUMBERS))
 def kthvalue(self, k, dim=-1, keepdim=False):
     if not self.ndim:
         return _scalar_pair(self)
@@ -137,10 +152,17 @@ def _median(x: Value, dim: int, skip_nan: bool) -> tuple[Value, Value]:
     return _pick(values, position, dim), _pick(indices, position, dim)
 
 
+def _of_nothing(dtype: torch.dtype):
+    """ATen: NaN, which an integer tensor holds as its smallest value and a bool as True."""
+    if dtype is torch.bool:
+        return True
+    inexact = dtype.is_floating_point or dtype.is_complex
+    return math.nan if inexact else hlo.lowest(dtype)
+
+
 def _median_of_all(x: Value, skip_nan: bool) -> Value:
     if not x.numel:
-        # ATen: NaN, which an integer tensor holds as its smallest value.
-        return hlo.constant(math.nan if x.is_floating else hlo.lowest(x.dtype), x.dtype)
+        return hlo.constant(_of_nothing(x.dtype), x.dtype)
     return hlo.reshape(_median(hlo.flatten(x), 0, skip_nan)[0], ())
 
 
@@ -151,27 +173,32 @@ def _median_dim(x: Value, dim: int, keepdim: bool, skip_nan: bool) -> list[Value
     return _kept(*_median(x, dim, skip_nan), dim, keepdim)
 
 
-@op("aten::median")
+def _check_median(self) -> None:
+    if self.numel():
+        refuse("median", self, **_NUMBERS)
+
+
+@op("aten::median", check=_check_median)
 def median(self):
     return _median_of_all(self, skip_nan=False)
 
 
-@op("aten::nanmedian")
+@op("aten::nanmedian", check=_check_median)
 def nanmedian(self):
     return _median_of_all(self, skip_nan=True)
 
 
-@op("aten::median.dim", **choosing("median", **PAIR))
+@op("aten::median.dim", **choosing("median", _NUMBERS, **PAIR))
 def median_dim(self, dim, keepdim=False):
     return _median_dim(self, dim, keepdim, skip_nan=False)
 
 
-@op("aten::nanmedian.dim", **choosing("nanmedian", **PAIR))
+@op("aten::nanmedian.dim", **choosing("nanmedian", _NUMBERS, **PAIR))
 def nanmedian_dim(self, dim, keepdim=False):
     return _median_dim(self, dim, keepdim, skip_nan=True)
 
 
-@op("aten::mode", **choosing("mode", **PAIR))
+@op("aten::mode", **_choosing_unless_0d("mode", {"complex": NotImplementedError}))
 def mode(self, dim=-1, keepdim=False):
     if not self.ndim:
         return _scalar_pair(self)

@@ -79,7 +79,7 @@ def polygamma(n, self):
 # ---- logit ---------------------------------------------------------------------------------
 
 
-@op("aten::logit", promote="float")
+@op("aten::logit", promote="float", **real_only("logit"))
 def logit(self, eps=None):
     if eps is not None:
         low, high = hlo.full_like(self, eps), hlo.full_like(self, 1 - eps)

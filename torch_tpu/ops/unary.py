@@ -21,6 +21,7 @@ from .common import (
     is_unsigned,
     operands,
     real_only,
+    refuse,
     sign_bit,
     widened,
 )
@@ -124,7 +125,8 @@ _QUESTIONS = {
     "signbit": sign_bit,
 }
 for _name, _body in _QUESTIONS.items():
-    _check = {} if _name in _COMPLEX_TOO else real_only(_name)
+    _error = NotImplementedError if _name == "signbit" else RuntimeError
+    _check = {} if _name in _COMPLEX_TOO else real_only(_name, _error)
     unary(f"aten::{_name}", _body, promote=None, **_check)
 
 
@@ -149,6 +151,7 @@ def _nan_to_num(x: Value, nan, posinf, neginf) -> Value:
 
 
 def _check_heaviside(self, values) -> None:
+    refuse("heaviside", self, values, complex=RuntimeError)
     if self.dtype is not values.dtype:
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
 

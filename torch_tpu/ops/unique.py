@@ -10,7 +10,9 @@ from __future__ import annotations
 import torch
 
 from ..lowering.registry import procedure
+from .common import refuse
 from .masks import bucket
+from .shape import wrap
 
 
 def _groups(new: torch.Tensor) -> torch.Tensor:
@@ -66,12 +68,16 @@ def _distinct(x: torch.Tensor, inverse: bool, counts: bool, sort: bool):
     )
 
 
-@procedure("aten::_unique2")
+def _check_unique(self, **options) -> None:
+    refuse("unique", self, complex=NotImplementedError)
+
+
+@procedure("aten::_unique2", check=_check_unique)
 def _unique2(self, sorted=True, return_inverse=False, return_counts=False):
     return _distinct(self, return_inverse, return_counts, sort=True)
 
 
-@procedure("aten::_unique")
+@procedure("aten::_unique", check=_check_unique)
 def _unique(self, sorted=True, return_inverse=False):
     return _distinct(self, return_inverse, False, sort=True)[:2]
 
@@ -107,7 +113,7 @@ def _rows_of(x: torch.Tensor, dim: int) -> torch.Tensor:
     return x.movedim(dim, 0).reshape(size, x.numel() // max(size, 1))
 
 
-@procedure("aten::unique_dim")
+@procedure("aten::unique_dim", check=_check_unique)
 def unique_dim(self, dim, sorted=True, return_inverse=False, return_counts=False):
     rows = _rows_of(self, dim)
     if not rows.numel():
@@ -118,7 +124,7 @@ def unique_dim(self, dim, sorted=True, return_inverse=False, return_counts=False
     return kept, _unsorted(order, group), _sizes(starts, count, rows.shape[0])
 
 
-@procedure("aten::unique_dim_consecutive")
+@procedure("aten::unique_dim_consecutive", check=_check_unique)
 def unique_dim_consecutive(self, dim, return_inverse=False, return_counts=False):
     rows = _rows_of(self, dim)
     if not rows.numel():
@@ -129,9 +135,9 @@ def unique_dim_consecutive(self, dim, return_inverse=False, return_counts=False)
     return kept, group, _sizes(starts, count, rows.shape[0])
 
 
-@procedure("aten::unique_consecutive")
+@procedure("aten::unique_consecutive", check=_check_unique)
 def unique_consecutive(self, return_inverse=False, return_counts=False, dim=None):
-    if dim is not None and not (self.ndim == 1 and dim % self.ndim == 0):
+    if dim is not None and not (self.ndim == 1 and wrap(dim, 1) == 0):
         return unique_dim_consecutive(self, dim, return_inverse, return_counts)
     return _distinct(self, return_inverse, return_counts, sort=False)
 
@@ -139,9 +145,16 @@ def unique_consecutive(self, return_inverse=False, return_counts=False, dim=None
 # ---- bincount --------------------------------------------------------------------------------
 
 
+_COUNTABLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
 @procedure("aten::bincount")
 def bincount(self, weights=None, minlength=0):
-    if self.ndim != 1 or self.dtype.is_floating_point or self.dtype is torch.bool:
+    if self.dtype not in _COUNTABLE:
+        raise NotImplementedError(f"aten::bincount is not defined for {self.dtype}")
+    if minlength < 0:
+        raise RuntimeError(f"bincount: minlength should be >= 0, got {minlength}")
+    if self.ndim != 1:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if weights is not None and weights.shape != self.shape:
         raise RuntimeError("weights should be 1-d and have the same length as input")

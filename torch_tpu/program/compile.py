@@ -78,7 +78,7 @@ def compile_text(
     """A `torch_tpu._core.Executable` for a module; raises RuntimeError with XLA's message.
 
     ``name`` says what it is for and ``why``, if it is asked, why it was not there yet. Where it
-    comes from is the business of cache.py. ``overrides`` are XLA options beside those of the plugin.
+    comes from is the business of cache.py. ``overrides`` are XLA options beside the plugin's own.
     """
     options = compile_options({**_overrides(), **overrides}) if overrides else default_options()
     return cache.program(text, options, name, why)

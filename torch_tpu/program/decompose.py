@@ -6,6 +6,8 @@ same rules. Nothing here is imported before it is needed: PyTorch's tables take 
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
 from ..lowering import hlo
@@ -14,22 +16,28 @@ from ..lowering.registry import overload, split_arguments
 from . import graph
 
 
-def _table() -> dict:
-    """PyTorch's decompositions, without those of operators that have a rule."""
+@functools.cache
+def table() -> dict:
+    """PyTorch's decompositions, without those of operators that have a rule for graphs."""
     from torch._decomp import decomposition_table
 
     from ..lowering.registry import RULES
 
+    def lowered(op) -> bool:
+        # A rule that writes to its arguments has no place in a functional graph.
+        rule = RULES.get(op.name())
+        return rule is not None and not rule.writes
+
     return {
         op: decomposition
         for op, decomposition in decomposition_table.items()
-        if isinstance(op, torch._ops.OpOverload) and op.name() not in RULES
+        if isinstance(op, torch._ops.OpOverload) and not lowered(op)
     }
 
 
 def available(name: str) -> bool:
     """Whether PyTorch has a decomposition of the overload ``name`` (``"aten::lerp.Scalar"``)."""
-    return name.startswith("aten::") and overload(name) in _table()
+    return name.startswith("aten::") and overload(name) in table()
 
 
 def lower(name: str, named: dict, expected: list) -> list:
@@ -62,7 +70,7 @@ def lower(name: str, named: dict, expected: list) -> list:
             )
             return op(*positional, **keyword)
 
-        traced = make_fx(call, decomposition_table=_table())(*(flat[i] for i in tensors))
+        traced = make_fx(call, decomposition_table=table())(*(flat[i] for i in tensors))
     traced.graph.eliminate_dead_code()
     produced = graph.lower_graph(traced.graph, inputs)
     results = [produced] if len(op._schema.returns) == 1 else list(produced)

@@ -1,7 +1,7 @@
 """Lowers an FX graph of ATen operators through the table of rules.
 
-Serves decompositions (`decompose.py`), torch.compile and export. Every node must be an operator with
-a rule, control flow (`control_flow.py`) or arithmetic on sizes; anything else raises
+Serves decompositions (`decompose.py`), torch.compile and export. Every node must be an operator
+with a rule, control flow (`control_flow.py`) or arithmetic on sizes; anything else raises
 NotImplementedError naming it.
 """
 
@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
-# Checks of values: what they demand is PyTorch's business while it captures, and Debug mode's later.
+# Checks of values: PyTorch acts on them while it captures; Strict mode does not look at values.
 _ASSERTIONS = frozenset(
     {
         aten._assert_async.default,
@@ -134,11 +134,9 @@ class Lowering:
         self._rng = self._split(1)[0] if self._rng is not None else None
 
     def _split(self, count: int) -> list[Value]:
-        from ..ops.random import split
-
         if not count or self._rng is None:
             return []
-        *states, self._rng = split(self._rng, count + 1)
+        *states, self._rng = hlo.rng_split(self._rng, count + 1)
         return states
 
     # ---- nodes -------------------------------------------------------------------------------

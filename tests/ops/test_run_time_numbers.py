@@ -50,3 +50,31 @@ def test_bad_numbers_are_refused_with_a_program_at_hand(name):
 @pytest.mark.parametrize("name", GOOD)
 def test_good_numbers_pass(name):
     assert _error(GOOD[name], "tpu") is None
+
+
+def _first_element(device):
+    x = torch.zeros(3, dtype=torch.float16, device=device)
+    x[0] = 1e6
+    return x
+
+
+VALUES = {
+    "f16 where": lambda d: torch.where(
+        torch.tensor([True, False], device=d), torch.ones(2, dtype=torch.float16, device=d), -1e9
+    ),
+    "f16 element": _first_element,
+    "uint64 full": lambda d: torch.full((2,), 2**64 - 1, dtype=torch.uint64, device=d),
+    "f32 full of 2**63": lambda d: torch.full((2,), 2**63, dtype=torch.float32, device=d),
+    "uint64 fill_ and compare": lambda d: (
+        torch.zeros(2, dtype=torch.uint64, device=d).fill_(2**63) == 2**63
+    ),
+    "bool power of 1": lambda d: torch.ones(2, dtype=torch.bool, device=d) ** 1,
+    "bool clamp_max": lambda d: torch.ones(2, dtype=torch.bool, device=d).clamp_max(
+        torch.zeros(2, dtype=torch.bool, device=d)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_large_numbers_become_what_they_are_on_the_cpu(name):
+    torch.testing.assert_close(VALUES[name]("tpu").cpu(), VALUES[name]("cpu"), rtol=0, atol=0)
