@@ -95,17 +95,20 @@ def _aot_autograd(options: Mapping):
 
 
 def _compile(module: torch.fx.GraphModule, inputs: Sequence, *, label: str, options: Mapping):
+    from .host import HostPart
     from .operator import GraphOperator
 
     try:
-        operator = GraphOperator(module, label, options)
+        host = HostPart(module)
+        operator = GraphOperator(host.module, label, options)
     except NotImplementedError as error:
         return _by_operator(module, str(error))
 
     # AOTAutograd wraps what it gets as a function, and looks for the mark on the wrapper.
-    def run(inputs: list):
+    def call(inputs: list):
         return operator(inputs)
 
+    run = host.wrap(call)
     run._boxed_call = True
     return run
 

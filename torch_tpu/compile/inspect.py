@@ -88,14 +88,14 @@ class Parts:
 
     def _kind(self, node: torch.fx.Node) -> str:
         value = example(node)
+        if value is None or not node.users:
+            return "nothing"
         if isinstance(value, torch.Tensor):
             return "written" if node in self.written else "tensor"
         if isinstance(value, (torch.SymInt, int)):
             return "size"
         if isinstance(value, (torch.SymFloat, float)):
             return "number"
-        if value is None or not node.users:
-            return "nothing"
         raise NotImplementedError(f"an input of type {type(value).__name__}")
 
     def _views(self) -> dict[torch.fx.Node, View]:
