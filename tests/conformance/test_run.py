@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import sys
+import types
 
 import pytest
 import torch
 
 from torch_tpu.conformance import __main__ as command, compare, inputs, pool, report
-from torch_tpu.conformance.calls import Call, own_tolerance
+from torch_tpu.conformance.calls import Call, exactly, own_tolerance
 from torch_tpu.conformance.compare import Difference
 from torch_tpu.conformance.journal import Journal
 from torch_tpu.conformance.record import Record
@@ -53,6 +54,13 @@ def test_the_exact_result_decides_where_the_cpu_is_off():
     values(torch.tensor([1.0, 2.001]), cpu, "x")  # as far off as the CPU
     assert kind(lambda: values(torch.tensor([1.0, 2.01]), cpu, "x")) == "value"
     assert kind(lambda: values(torch.tensor([1.0, float("inf")]), cpu, "x")) == "value"
+
+
+def test_the_exact_result_of_integers_is_double():
+    call = Call(torch.fft.rfft, (torch.tensor([1, 2, 4], dtype=torch.uint8), (), {}))
+    assert exactly(call)[0].dtype is torch.complex128
+    assert torch.get_default_dtype() is torch.float32
+    assert exactly(Call(torch.linalg.inv, (torch.zeros(2, 2), (), {}))) is None
 
 
 def test_aliases_tell_identity_and_shared_storage():
@@ -210,6 +218,46 @@ def test_summary_counts_each_kind_once_per_unit():
     ]
     row = report.summary(records)["op float32"]
     assert (row["units"], row["passed"], row["silent"], row["refused"]) == (4, 2, 1, 1)
+
+
+def test_the_fuzzer_compares_what_a_resized_tensor_held():
+    from torch_tpu.conformance import fuzz
+
+    info = types.SimpleNamespace(name="resize_", inplace_variant=None, decorators=())
+
+    def resized(value: int, rest: int):
+        x = torch.full((6,), rest)
+        x[:4] = value
+        return x.view(2, 3), (x, (), {})
+
+    call = Call(torch.Tensor.resize_, (torch.zeros(2, 2, dtype=torch.int64), (), {}))
+    fuzz._values(info, torch.int64, call, resized(1, 7), resized(1, 8))
+    assert kind(lambda: fuzz._values(info, torch.int64, call, resized(1, 7), resized(2, 7)))
+
+
+def test_the_fuzzer_leaves_out_what_the_cpu_dies_of():
+    from torch_tpu.conformance import fuzz
+
+    matrix, pivots = torch.zeros(2, 3, 3), torch.ones(2, 3, dtype=torch.int32)
+    unfit = fuzz._UNFIT["lu_unpack"]
+    assert not unfit(matrix, (pivots,), {})
+    assert unfit(matrix, (pivots[:, :2],), {}) and unfit(matrix, (4 * pivots,), {})
+    unfit, lengths = fuzz._UNFIT["_segment_reduce"], torch.ones(2, 3, dtype=torch.int64)
+    assert not unfit(matrix, (), {"lengths": lengths})
+    assert unfit(matrix, (), {"lengths": lengths[:1]})
+    assert fuzz._UNFIT["median"](torch.zeros(1).expand(3), (), {})
+    unfit = fuzz._UNFIT["native_batch_norm"]
+    assert not unfit(matrix, (torch.ones(3), None), {}) and unfit(matrix, (torch.ones(2),), {})
+    unfit = fuzz._UNFIT["linalg.tensorinv"]
+    assert unfit(torch.ones(2, 2, 4), (), {"ind": 2})
+    assert not unfit(torch.eye(4).view(2, 2, 4), (), {"ind": 2})
+
+
+def test_the_fuzzer_names_sparse_tensors():
+    from torch_tpu.conformance import fuzz
+
+    assert fuzz._shown(torch.eye(2).to_sparse_csr()) == "float32[2, 2] torch.sparse_csr"
+    assert fuzz._shown(torch.eye(2).t()) == "float32[2, 2]s[1, 2]"
 
 
 def test_the_fuzzer_is_reproducible(monkeypatch):

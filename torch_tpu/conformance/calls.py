@@ -82,6 +82,19 @@ def _widened(tree, dtypes):
     return tree
 
 
+def exactly(call: Call):
+    """(result, arguments) of the call in double precision, None where that raises.
+
+    Integers whose results are float give doubles too: they follow the default dtype.
+    """
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return attempt(lambda: call.run("cpu", dtypes=WIDE))[0]
+    finally:
+        torch.set_default_dtype(default)
+
+
 def attempt(call: Callable):
     """(result, None) or (None, exception)."""
     try:

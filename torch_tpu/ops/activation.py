@@ -15,6 +15,7 @@ from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op, unary
 from . import common
+from .common import FLOATS_ONLY, common_dtype, refusing, same_dtype, storable, stored_as
 
 
 def _rule(*names: str, **options):
@@ -75,7 +76,11 @@ def silu_backward(grad_output, self):
     return grad_output * _conjugate(sigmoid * (1 + self * (1 - sigmoid)))
 
 
-@_rule("mish_backward")
+@_rule(
+    "mish_backward",
+    check=storable("self", "grad_output"),
+    **stored_as("aten::mish_backward", "self"),
+)
 def mish_backward(grad_output, self):
     tanh = hlo.tanh(_mish_softplus(self))
     return grad_output * (tanh + self * hlo.sigmoid(self) * (1 - tanh * tanh))
@@ -98,7 +103,11 @@ def _log_sigmoid_meta(self) -> list:
     return [result, result]
 
 
-@op("aten::log_sigmoid_forward", meta=_log_sigmoid_meta)
+@op(
+    "aten::log_sigmoid_forward",
+    meta=_log_sigmoid_meta,
+    **refusing("log_sigmoid", **FLOATS_ONLY),
+)
 def log_sigmoid_forward(self):
     x = self.to(torch.float32) if self.dtype.itemsize == 2 else self
     decay = hlo.exp(-hlo.abs(x))
@@ -107,7 +116,7 @@ def log_sigmoid_forward(self):
     return result.to(self.dtype), decay.to(self.dtype)
 
 
-@op("aten::log_sigmoid_backward")
+@op("aten::log_sigmoid_backward", check=same_dtype("self", "grad_output", "buffer"))
 def log_sigmoid_backward(grad_output, self, buffer):
     del buffer  # recomputed: it may be empty, and a fused exp is cheaper than reading it
     dtype = expected()[0].dtype
@@ -146,12 +155,18 @@ def threshold(self, threshold, value):
     return hlo.where(self <= threshold, value, self)
 
 
-@_rule("threshold_backward")
+def _promoted(grad_output, self, threshold) -> list[torch.Tensor]:
+    result = torch.ops.aten.threshold_backward(grad_output, self, threshold)
+    return [result.to(common_dtype(grad_output, self))]
+
+
+@_rule("threshold_backward", meta=_promoted)
 def threshold_backward(grad_output, self, threshold):
     return hlo.where(self <= threshold, 0, grad_output)
 
 
-@_rule("leaky_relu", "_prelu_kernel")
+@_rule("leaky_relu")
+@_rule("_prelu_kernel", check=same_dtype("self", "weight"))
 def leaky_relu(self, negative_slope=0.01, weight=None):
     slope = negative_slope if weight is None else weight
     return hlo.where(self > 0, self, self * slope)
@@ -163,7 +178,7 @@ def leaky_relu_backward(grad_output, self, negative_slope, self_is_result):
     return hlo.where(self > 0, grad_output, grad_output * negative_slope)
 
 
-@_rule("_prelu_kernel_backward")
+@_rule("_prelu_kernel_backward", check=same_dtype("self", "weight", "grad_output"))
 def _prelu_kernel_backward(grad_output, self, weight):
     positive = self > 0
     input_grad = hlo.where(positive, grad_output, weight * grad_output)
@@ -253,7 +268,7 @@ def _halves(x: Value, dim: int) -> tuple[Value, Value]:
     return hlo.slice_dim(x, dim, 0, size), hlo.slice_dim(x, dim, size, 2 * size)
 
 
-def _glu_rule(name: str, like: str = ""):
+def _glu_rule(name: str, like: str = "", check=None):
     """A rule over operands of two shapes: widens 16-bit floats, resolves ``dim``, rounds once.
 
     ``like`` names the argument that the result resembles, for want of a meta kernel.
@@ -269,18 +284,18 @@ def _glu_rule(name: str, like: str = ""):
             return body(**tensors, dim=dim % rank).to(dtype)
 
         wrapped.__wrapped__ = body
-        return op(f"aten::{name}", **options)(wrapped) and body
+        return op(f"aten::{name}", check=check, **options)(wrapped) and body
 
     return decorate
 
 
-@_glu_rule("glu")
+@_glu_rule("glu", **refusing("glu", **FLOATS_ONLY))
 def glu(self, dim):
     value, gate = _halves(self, dim)
     return value * _sigmoid(gate)
 
 
-@_glu_rule("glu_backward")
+@_glu_rule("glu_backward", check=same_dtype("self", "grad_output"))
 def glu_backward(grad_output, self, dim):
     value, gate = _halves(self, dim)
     sigmoid = _sigmoid(gate)
@@ -328,7 +343,14 @@ def rrelu_with_noise(self, noise, lower=0.125, upper=1 / 3, training=False, *, r
     return (x * slope).to(self.dtype), slope.to(noise.dtype)
 
 
-@_rule("rrelu_with_noise_backward")
+def _rrelu_gradient(grad_output, self, noise, lower, upper, training, self_is_result) -> list:
+    if training and upper - lower > 1e-6:
+        return [grad_output * noise]
+    slope = (lower + upper) / 2
+    return [torch.ops.aten.leaky_relu_backward(grad_output, self, slope, self_is_result)]
+
+
+@_rule("rrelu_with_noise_backward", meta=_rrelu_gradient)
 def rrelu_with_noise_backward(grad_output, self, noise, lower, upper, training, self_is_result):
     del self_is_result
     if training:

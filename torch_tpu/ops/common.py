@@ -2,7 +2,8 @@
 
 No rules live here. The helpers cover what `promote=` leaves to a body: Python numbers that stay
 Python numbers (specialized arguments, rules run inside a graph), widening, the bits of floats, the
-error function with the activation made of it, layouts of results, and what out= arguments may be.
+error function with the activation made of it, layouts of results, which dtypes operands and out=
+arguments may have, and what is stored in which.
 """
 
 from __future__ import annotations
@@ -37,6 +38,45 @@ def same_dtype(*names: str):
                 )
 
     return check
+
+
+def common_dtype(*operands) -> torch.dtype:
+    """What tensors and numbers promote to, dims considered."""
+    from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
+
+    kind = ELEMENTWISE_TYPE_PROMOTION_KIND.NO_OPMATH
+    return elementwise_dtypes(*operands, type_promotion_kind=kind)[1]
+
+
+def storable(into: str, *names: str):
+    """A `Rule.check`: what these arguments promote to can be stored in the dtype of ``into``."""
+
+    def check(**named) -> None:
+        given = [named[name] for name in (into, *names) if named.get(name) is not None]
+        common, dtype = common_dtype(*given), given[0].dtype
+        if not torch.can_cast(common, dtype):
+            raise RuntimeError(
+                f"result type {common} can't be cast to the desired output type {dtype} "
+                f"(that of {into})"
+            )
+
+    return check
+
+
+def checks(*every):
+    """One `Rule.check` of several that take any arguments."""
+
+    def check(**named) -> None:
+        for one in every:
+            one(**named)
+
+    return check
+
+
+def stored_as(name: str, argument: str) -> dict:
+    """The `meta` of an operator whose only result has the dtype of ``argument``, as on the CPU,
+    where PyTorch's meta kernel says what the operands promote to."""
+    return {"meta": lambda **named: [overload(name)(**named).to(named[argument].dtype)]}
 
 
 def plain(argument, *numbers) -> bool:
@@ -151,6 +191,10 @@ def refuse(name: str, *operands, **errors: type[Exception]) -> None:
         kind, dtype = _kind(operand)
         if kind in errors:
             raise errors[kind](f"aten::{name} is not defined for {dtype}")
+
+
+FLOATS_ONLY = dict.fromkeys(("int", "bool"), NotImplementedError)
+"""Errors of functions of floats that promote nothing (see `refuse`)."""
 
 
 def refusing(name: str, **errors: type[Exception]) -> dict:

@@ -276,7 +276,11 @@ def _spatial(values, count):
     return values * count if len(values) == 1 else values
 
 
-@op("aten::convolution_backward_overrideable", meta=_backward_meta)
+@op(
+    "aten::convolution_backward_overrideable",
+    meta=_backward_meta,
+    check=same_dtype("input", "weight", "grad_output"),
+)
 def convolution_backward_overrideable(
     grad_output,
     input,

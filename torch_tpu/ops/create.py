@@ -43,6 +43,11 @@ def _efficientzerotensor(size):
 def _spaced(start, end, steps: int, dtype: torch.dtype) -> Value:
     """``steps`` even points, exact at both ends: the second half counts back from ``end``."""
     work = torch.float64 if _is_integer(dtype) else promote.compute_dtype(dtype)
+    if not dtype.is_complex and any(isinstance(v, Value) and v.is_complex for v in (start, end)):
+        raise NotImplementedError(
+            f"PyTorch's meta kernel says that the points from {start.dtype} to {end.dtype} are "
+            f"{dtype}; name a complex dtype"
+        )
     # Bounds are first cast to the result's dtype, as ATen does.
     start, end = (promote.as_value(v, dtype).to(work) for v in (start, end))
     if steps == 1:
@@ -57,13 +62,23 @@ def _spaced(start, end, steps: int, dtype: torch.dtype) -> Value:
 _FORMS = ("", ".Tensor_Tensor", ".Tensor_Scalar", ".Scalar_Tensor")
 
 
-@op(*("aten::linspace" + form for form in _FORMS))
+def _check_complex(start, end, dtype=None) -> None:
+    """Complex ends need a complex ``dtype`` where one is named."""
+    ends = any(
+        x.is_complex() if isinstance(x, torch.Tensor) else isinstance(x, complex)
+        for x in (start, end)
+    )
+    if ends and dtype is not None and not dtype.is_complex:
+        raise RuntimeError(f"the complex numbers between {start} and {end} cannot be {dtype}")
+
+
+@op(*("aten::linspace" + form for form in _FORMS), check=_check_complex)
 def linspace(start, end, steps):
     dtype = expected()[0].dtype
     return _spaced(start, end, steps, dtype).to(dtype)
 
 
-@op(*("aten::logspace" + form for form in _FORMS), runtime=("base",))
+@op(*("aten::logspace" + form for form in _FORMS), runtime=("base",), check=_check_complex)
 def logspace(start, end, steps, base=10.0):
     dtype = expected()[0].dtype
     exponent = _spaced(start, end, steps, dtype)

@@ -15,6 +15,7 @@ from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.promote import broadcast_shapes
 from ..lowering.registry import expected, op
+from .common import same_dtype
 from .reduce import vector_norm, widen
 
 # ATen's threshold: with more rows than this on either side, p = 2 uses a matrix product.
@@ -71,7 +72,7 @@ def _by_product(x1: Value, x2: Value) -> Value:
     return hlo.sqrt(hlo.maximum(square, hlo.zeros_like(square)))
 
 
-@op("aten::_cdist_forward")
+@op("aten::_cdist_forward", check=same_dtype("x1", "x2"))
 def _cdist_forward(x1, x2, p, compute_mode=None):
     x1, x2 = widen(x1), widen(x2)
     rows = max(x1.shape[-2], x2.shape[-2])
@@ -86,7 +87,7 @@ def _euclidean_dist(x1, x2):
     return _rounded(_by_product(widen(x1), widen(x2)))
 
 
-@op("aten::_cdist_backward")
+@op("aten::_cdist_backward", check=same_dtype("grad", "x1", "x2", "cdist"))
 def _cdist_backward(grad, x1, x2, p, cdist):
     grad, x1, x2, cdist = map(widen, (grad, x1, x2, cdist))
     slope = _slope(_differences(x1, x2), cdist, p)
@@ -121,7 +122,7 @@ def _pdist_forward(self, p=2.0):
     return _rounded(_distance(hlo.take(x, i, 0) - hlo.take(x, j, 0), p))
 
 
-@op("aten::_pdist_backward")
+@op("aten::_pdist_backward", check=same_dtype("grad", "self", "pdist"))
 def _pdist_backward(grad, self, p, pdist):
     grad, x, pdist = map(widen, (grad, self, pdist))
     i, j = _pair_rows(x.shape[0])

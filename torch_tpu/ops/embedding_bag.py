@@ -15,10 +15,14 @@ import torch
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op
+from .common import checks, same_dtype
 from .index import check_table
 from .scatter import count_indices, scatter_elements, scatter_slices
 
 SUM, MEAN, MAX = 0, 1, 2
+
+
+_SAME_WEIGHTS = same_dtype("weight", "per_sample_weights")
 
 
 def bag_of(offsets: Value, count: int) -> Value:
@@ -79,7 +83,11 @@ def _largest(rows, bags, indices, keep, size, count):
     return best, hlo.select(filled, source, hlo.zeros_like(source))
 
 
-@op("aten::_embedding_bag", "aten::_embedding_bag_forward_only", check=check_table)
+@op(
+    "aten::_embedding_bag",
+    "aten::_embedding_bag_forward_only",
+    check=checks(lambda weight, indices, **_: check_table(weight, indices), _SAME_WEIGHTS),
+)
 def embedding_bag(
     weight,
     indices,
@@ -137,7 +145,7 @@ def _max_backward(grad, bag_size, maximum_indices, num_weights):
     )
 
 
-@op("aten::_embedding_bag_dense_backward")
+@op("aten::_embedding_bag_dense_backward", check=same_dtype("grad", "per_sample_weights"))
 def embedding_bag_dense_backward(
     grad,
     indices,

@@ -13,8 +13,8 @@ from ..lowering.builder import Value
 from ..lowering.registry import expected, op
 
 
-def _graph(*names: str):
-    return op(*names, graph_only=True)
+def _graph(*names: str, **options):
+    return op(*names, graph_only=True, **options)
 
 
 def _dim(dim: int, rank: int) -> int:
@@ -61,9 +61,13 @@ def unsqueeze(self, dim=None):
     return hlo.reshape(self, expected()[0].shape)
 
 
-@_graph("aten::select.int")
+@_graph("aten::select.int", runtime=("index",))
 def select_int(self, dim, index):
     dim = _dim(dim, self.ndim)
+    if isinstance(index, Value):
+        size = hlo.constant(self.shape[dim], torch.int64)
+        index = hlo.select(index < 0, index + size, hlo.convert(index, torch.int64))
+        return hlo.squeeze(hlo.take(self, hlo.reshape(index, (1,)), dim), dim)
     index = index + self.shape[dim] if index < 0 else index
     return hlo.squeeze(hlo.slice_dim(self, dim, index, index + 1), dim)
 
@@ -106,10 +110,34 @@ def diagonal(self, offset=0, dim1=0, dim2=1):
 
 @_graph("aten::as_strided")
 def as_strided(self, size, stride, storage_offset=None):
+    return hlo.take(hlo.flatten(self), _places(size, stride, storage_offset), 0)
+
+
+def _places(size, stride, storage_offset) -> Value:
+    """Where each element lies in the array, by strides."""
     index = hlo.constant(storage_offset or 0, torch.int64, size)
     for dim, step in enumerate(stride):
         index = index + hlo.iota(size, dim) * hlo.constant(step, torch.int64)
-    return hlo.take(hlo.flatten(self), index, 0)
+    return index
+
+
+@_graph("aten::as_strided_scatter", "prims::as_strided_scatter")
+def as_strided_scatter(
+    self=None, src=None, size=None, stride=None, storage_offset=None, input=None
+):
+    x = self if input is None else input
+    index = hlo.reshape(_places(size, stride, storage_offset), (src.numel, 1))
+    written = hlo.scatter(
+        hlo.flatten(x),
+        index,
+        hlo.flatten(hlo.convert(src, x.dtype)),
+        "set",
+        window_dims=(),
+        inserted=(0,),
+        index_map=(0,),
+        index_vector_dim=1,
+    )
+    return hlo.reshape(written, x.shape)
 
 
 @_graph("aten::_conj", "aten::conj")

@@ -179,7 +179,11 @@ def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
     return hlo.convert(result, expected()[0].dtype)
 
 
-@op("aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward")
+@op(
+    "aten::grid_sampler_2d_backward",
+    "aten::grid_sampler_3d_backward",
+    check=same_dtype("input", "grid", "grad_output"),
+)
 def grid_sampler_backward(
     grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask
 ):

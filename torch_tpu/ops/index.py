@@ -331,7 +331,7 @@ def masked_scatter(self, mask, source):
     return hlo.select(mask.to(torch.bool), hlo.reshape(values, self.shape), self)
 
 
-@op("aten::masked_scatter_backward")
+@op("aten::masked_scatter_backward", check=_check_mask)
 def masked_scatter_backward(grad_output, mask, sizes):
     result = expected()[0]
     shape = promote.broadcast_shapes(grad_output.shape, mask.shape)

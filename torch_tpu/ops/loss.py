@@ -12,13 +12,18 @@ import torch
 from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op
-from .common import same_dtype, widened
+from .common import checks, same_dtype, storable, stored_as, widened
 
 NONE, MEAN, SUM = 0, 1, 2
 
 
 def _rule(*names: str, **options):
     return op(*(f"aten::{name}" for name in names), promote="arith", **options)
+
+
+def _like_self(name: str, check=None, **options) -> dict:
+    """Options of a loss that computes in the common dtype and has the dtype of ``self``."""
+    return {"check": check, **stored_as(f"aten::{name}", "self"), **options}
 
 
 def _reduced(loss: Value, reduction: int) -> Value:
@@ -33,6 +38,10 @@ def _share(grad_output: Value, like: Value, reduction: int) -> Value:
     return grad_output / like.numel if reduction == MEAN else grad_output
 
 
+_FITS_SELF = storable("self", "target", "grad_output")
+_ONE_DTYPE = same_dtype("self", "target", "grad_output")
+
+
 # ---- regression ----------------------------------------------------------------------------
 
 
@@ -42,7 +51,7 @@ def mse_loss(self, target, reduction=MEAN):
     return _reduced(distance * distance, reduction)
 
 
-@_rule("mse_loss_backward")
+@_rule("mse_loss_backward", **_like_self("mse_loss_backward", _FITS_SELF))
 def mse_loss_backward(grad_output, self, target, reduction):
     return _share(grad_output, self, reduction) * (2 * (self - target))
 
@@ -57,7 +66,7 @@ def smooth_l1_loss(self, target, reduction=MEAN, beta=1.0):
     return _reduced(hlo.where(distance < beta, quadratic, linear), reduction)
 
 
-@_rule("smooth_l1_loss_backward")
+@_rule("smooth_l1_loss_backward", **_like_self("smooth_l1_loss_backward", _FITS_SELF))
 def smooth_l1_loss_backward(grad_output, self, target, reduction, beta):
     difference = self - target
     slope = hlo.where(difference > 0, 1.0, hlo.where(difference < 0, -1.0, 0.0))
@@ -66,14 +75,14 @@ def smooth_l1_loss_backward(grad_output, self, target, reduction, beta):
     return _share(grad_output, self, reduction) * slope
 
 
-@_rule("huber_loss")
+@_rule("huber_loss", **_like_self("huber_loss", _FITS_SELF))
 def huber_loss(self, target, reduction=MEAN, delta=1.0):
     distance = hlo.abs(self - target)
     linear = delta * (distance - 0.5 * delta)
     return _reduced(hlo.where(distance <= delta, 0.5 * distance * distance, linear), reduction)
 
 
-@_rule("huber_loss_backward")
+@_rule("huber_loss_backward", check=_ONE_DTYPE)
 def huber_loss_backward(grad_output, self, target, reduction, delta):
     slope = self - target
     slope = hlo.where(slope < -delta, -delta, hlo.where(slope > delta, delta, slope))
@@ -87,7 +96,10 @@ def _weighted(loss: Value, weight: Value | None) -> Value:
     return loss if weight is None else loss * weight
 
 
-@_rule("binary_cross_entropy")
+_FITS_WEIGHTED = checks(_ONE_DTYPE, storable("self", "weight"))
+
+
+@_rule("binary_cross_entropy", **_like_self("binary_cross_entropy", _FITS_WEIGHTED))
 def binary_cross_entropy(self, target, weight=None, reduction=MEAN):
     # Logarithms are cut at -100 so that a certain but wrong guess has a finite loss.
     floor = hlo.full_like(self, -100)
@@ -96,14 +108,26 @@ def binary_cross_entropy(self, target, weight=None, reduction=MEAN):
     return _reduced(_weighted((target - 1) * log_off - target * log_on, weight), reduction)
 
 
-@_rule("binary_cross_entropy_backward")
+@_rule(
+    "binary_cross_entropy_backward",
+    **_like_self("binary_cross_entropy_backward", _FITS_WEIGHTED),
+)
 def binary_cross_entropy_backward(grad_output, self, target, weight=None, reduction=MEAN):
     variance = (1 - self) * self
     slope = (self - target) / hlo.maximum(variance, hlo.full_like(variance, 1e-12))
     return _share(grad_output, self, reduction) * _weighted(slope, weight)
 
 
-@_rule("binary_cross_entropy_with_logits")
+def _check_logits(self, target, weight=None, pos_weight=None) -> None:
+    storable("target", "weight")(target=target, weight=weight)
+    if pos_weight is None:
+        return
+    if pos_weight.dtype is torch.bool:
+        raise RuntimeError("binary_cross_entropy_with_logits: pos_weight must not be bool")
+    storable("self", "target", "pos_weight")(self=self, target=target, pos_weight=pos_weight)
+
+
+@_rule("binary_cross_entropy_with_logits", check=_check_logits)
 def binary_cross_entropy_with_logits(self, target, weight=None, pos_weight=None, reduction=MEAN):
     off = hlo.minimum(self, hlo.zeros_like(self))
     log_on = off - hlo.unary("log_plus_one", hlo.exp(-hlo.abs(self)))
@@ -111,12 +135,24 @@ def binary_cross_entropy_with_logits(self, target, weight=None, pos_weight=None,
     return _reduced(_weighted((1 - target) * self - factor * log_on, weight), reduction)
 
 
-@_rule("soft_margin_loss")
+def _check_floating(self, target) -> None:
+    if not (self.is_floating_point() or self.is_complex()):
+        raise RuntimeError(f"soft_margin_loss is not defined for {self.dtype}")
+    _FITS_SELF(self=self, target=target)
+
+
+@_rule("soft_margin_loss", **_like_self("soft_margin_loss", _check_floating))
 def soft_margin_loss(self, target, reduction=MEAN):
     return _reduced(hlo.unary("log_plus_one", hlo.exp(-target * self)), reduction)
 
 
-@_rule("soft_margin_loss_backward")
+def _check_signs(grad_output, self, target) -> None:
+    if target.dtype is torch.bool:
+        raise RuntimeError("soft_margin_loss_backward: target is negated and cannot be bool")
+    _FITS_SELF(self=self, target=target, grad_output=grad_output)
+
+
+@_rule("soft_margin_loss_backward", **_like_self("soft_margin_loss_backward", _check_signs))
 def soft_margin_loss_backward(grad_output, self, target, reduction):
     slope = -target * hlo.sigmoid(-target * self)
     return _share(grad_output, self, reduction) * slope
@@ -158,6 +194,21 @@ def _class_weights(x: Value, target: Value, weight: Value | None, ignore_index: 
     return index, hlo.where(kept, hlo.take(weight.to(x.dtype), index, 0), 0)
 
 
+def _check_classes(target) -> None:
+    if target.dtype not in (torch.int64, torch.uint8):
+        raise RuntimeError(
+            f"expected target dtype to be Long or Byte, but got {target.dtype} for the classes"
+        )
+
+
+def _check_likelihood(self, target, weight=None, reduction=MEAN, **gradient) -> None:
+    _check_classes(target)
+    named = {"self": self, "weight": weight, **gradient}
+    if reduction == NONE and self.ndim > 1:
+        named["total_weight"] = None  # not read
+    same_dtype("self", "grad_output", "weight", "total_weight")(**named)
+
+
 def _int64_target(op_):
     """Metadata of a likelihood loss: PyTorch's meta kernels refuse the uint8 targets it takes."""
 
@@ -171,9 +222,9 @@ def _int64_target(op_):
 @op(
     "aten::nll_loss_forward",
     meta=_int64_target(torch.ops.aten.nll_loss_forward),
-    check=same_dtype("self", "weight"),
+    check=_check_likelihood,
 )
-@op("aten::nll_loss2d_forward", check=same_dtype("self", "weight"))
+@op("aten::nll_loss2d_forward", check=_check_likelihood)
 def nll_loss_forward(self, target, weight, reduction, ignore_index):
     output, total = expected()
     x, target = _with_batch(widened(self), target)
@@ -191,8 +242,12 @@ def nll_loss_forward(self, target, weight, reduction, ignore_index):
     return loss.to(output.dtype), total_weight.to(total.dtype)
 
 
-@op("aten::nll_loss_backward", meta=_int64_target(torch.ops.aten.nll_loss_backward))
-@op("aten::nll_loss2d_backward")
+@op(
+    "aten::nll_loss_backward",
+    meta=_int64_target(torch.ops.aten.nll_loss_backward),
+    check=_check_likelihood,
+)
+@op("aten::nll_loss2d_backward", check=_check_likelihood)
 def nll_loss_backward(grad_output, self, target, weight, reduction, ignore_index, total_weight):
     x, target = _with_batch(widened(self), target)
     index, weights = _class_weights(x, target, weight, ignore_index)
@@ -220,13 +275,21 @@ def _margin_terms(self: Value, target: Value, margin, weight: Value | None):
     return is_target, hinge, hlo.unsqueeze(hlo.take(weight.to(x.dtype), target, 0), 1)
 
 
+def _check_margins(self, target, weight=None, grad_output=None, is_target=None) -> None:
+    if target.dtype is not torch.int64:
+        raise RuntimeError(f"expected scalar type Long but found {target.dtype} for target")
+    same_dtype("self", "weight", "grad_output", "is_target")(
+        self=self, weight=weight, grad_output=grad_output, is_target=is_target
+    )
+
+
 def _multi_margin_meta(target, **named) -> list:
     # PyTorch's meta kernel says (1,) for the loss of a single sample, its CPU kernel ().
     loss = torch.ops.aten.multi_margin_loss(target=target, **named)
     return [loss.reshape(target.shape) if loss.ndim else loss]
 
 
-@op("aten::multi_margin_loss", static=("p",), meta=_multi_margin_meta)
+@op("aten::multi_margin_loss", static=("p",), meta=_multi_margin_meta, check=_check_margins)
 def multi_margin_loss(self, target, p=1, margin=1, weight=None, reduction=MEAN):
     _, hinge, weights = _margin_terms(self, target, margin, weight)
     hinge = hinge if p == 1 else hinge * hinge
@@ -235,7 +298,7 @@ def multi_margin_loss(self, target, p=1, margin=1, weight=None, reduction=MEAN):
     return hlo.reshape(_reduced(loss, reduction), output.shape).to(output.dtype)
 
 
-@op("aten::multi_margin_loss_backward", static=("p",))
+@op("aten::multi_margin_loss_backward", static=("p",), check=_check_margins)
 def multi_margin_loss_backward(grad_output, self, target, p, margin, weight=None, reduction=MEAN):
     is_target, hinge, weights = _margin_terms(self, target, margin, weight)
     batch, classes = hinge.shape
@@ -277,7 +340,7 @@ def _multilabel_meta(self, **named) -> list:
     return [loss.reshape(self.shape[:-1]) if loss.ndim else loss, flags]
 
 
-@op("aten::multilabel_margin_loss_forward", meta=_multilabel_meta)
+@op("aten::multilabel_margin_loss_forward", meta=_multilabel_meta, check=_check_margins)
 def multilabel_margin_loss_forward(self, target, reduction):
     output, flags = expected()
     _, is_target, counted, hinge = _label_terms(self, target)
@@ -286,7 +349,7 @@ def multilabel_margin_loss_forward(self, target, reduction):
     return loss, hlo.reshape(is_target, flags.shape).to(flags.dtype)
 
 
-@op("aten::multilabel_margin_loss_backward")
+@op("aten::multilabel_margin_loss_backward", check=_check_margins)
 def multilabel_margin_loss_backward(grad_output, self, target, reduction, is_target):
     del is_target  # found again from the labels, which are needed anyway
     matches, _, counted, hinge = _label_terms(self, target)

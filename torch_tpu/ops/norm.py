@@ -15,7 +15,7 @@ import torch
 from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op, procedure
-from .common import laid_out_as
+from .common import laid_out_as, same_dtype
 from .reduce import count_over, moments, vector_norm, widen
 
 # ---- shared helpers ------------------------------------------------------------------------
@@ -127,6 +127,19 @@ def _check_statistics(input, training=True, **_) -> None:
         raise RuntimeError(f"input tensor must have at least one element, but got {shape}")
 
 
+def _check_gradient(grad_out, input, reserve=None, **named) -> None:
+    """Parameters and statistics have the dtype of the input, or float32 beside 16-bit floats."""
+    del reserve  # opaque bytes of cuDNN
+    same_dtype("input", "grad_out")(input=input, grad_out=grad_out)
+    allowed = {input.dtype} | ({torch.float32} if input.dtype.itemsize == 2 else set())
+    for name, x in named.items():
+        if isinstance(x, torch.Tensor) and x.dtype not in allowed:
+            raise RuntimeError(
+                f"mixed dtypes: {name} is {x.dtype}, it must have the dtype of the input, "
+                f"{input.dtype} (or be float32 beside 16-bit floats)"
+            )
+
+
 def _batch_norm_meta(
     input, weight, bias, running_mean=None, running_var=None, training=True, **_
 ) -> list:
@@ -211,7 +224,7 @@ def _batch_norm_with_update_out(out, save_mean, save_invstd, reserve, **inputs):
     reserve.resize_(0)
 
 
-@op("aten::native_batch_norm_backward")
+@op("aten::native_batch_norm_backward", check=_check_gradient)
 def native_batch_norm_backward(
     grad_out,
     input,
@@ -238,7 +251,7 @@ def native_batch_norm_backward(
     return _finish([grad_input, grad_weight, grad_bias])
 
 
-@op("aten::batch_norm_backward")
+@op("aten::batch_norm_backward", check=_check_gradient)
 def batch_norm_backward(
     grad_out,
     input,
@@ -284,7 +297,7 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps):
     return _finish([output, mean, rstd])
 
 
-@op("aten::native_layer_norm_backward")
+@op("aten::native_layer_norm_backward", check=_check_gradient)
 def native_layer_norm_backward(
     grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask
 ):
@@ -322,7 +335,7 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     return _finish([output, mean, rstd])
 
 
-@op("aten::native_group_norm_backward")
+@op("aten::native_group_norm_backward", check=_check_gradient)
 def native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask):
     shape = (N, group, C // group, HxW)
     grad, x = hlo.reshape(widen(grad_out), shape), hlo.reshape(widen(input), shape)

@@ -17,7 +17,7 @@ import torch
 from ..lowering import hlo
 from ..lowering.builder import current
 from ..lowering.registry import expected, op
-from .common import channels_last_kept, widened
+from .common import channels_last_kept, same_dtype, widened
 
 # Up to this many elements of a window are combined one by one: XLA makes one vector loop of it.
 _UNROLL = 16
@@ -423,7 +423,7 @@ def _register_average(spatial):
         mean = _divide(total, windows, count_include_pad, divisor_override)
         return hlo.convert(mean, self.dtype)
 
-    @op(f"aten::avg_pool{spatial}d_backward")
+    @op(f"aten::avg_pool{spatial}d_backward", check=same_dtype("self", "grad_output"))
     def avg_pool_backward(
         grad_output,
         self,

@@ -374,10 +374,13 @@ def _masked_scale(x: Value, mask: Value, scale) -> Value:
     return (x.to(work) * mask.to(work) * promote.as_value(scale, work)).to(x.dtype)
 
 
-@op("aten::native_dropout_backward", runtime=("scale",))
+@op(
+    "aten::native_dropout_backward",
+    runtime=("scale",),
+    meta=lambda grad_output, mask, scale: [grad_output * mask * scale],
+)
 def native_dropout_backward(grad_output, mask, scale):
-    # Integers times a number are float, as everywhere.
-    return _masked_scale(grad_output.to(promote.float_dtype(grad_output.dtype)), mask, scale)
+    return _masked_scale(grad_output.to(expected()[0].dtype), mask, scale)
 
 
 # ---- as captured graphs have them: eager calls are an empty tensor filled in place ------------

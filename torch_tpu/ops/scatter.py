@@ -236,7 +236,9 @@ def _check_copy(self, dim, index, source) -> None:
     _check_unreachable(self, dim, index)
 
 
-def _check_fill(self, dim, index) -> None:
+def _check_fill(self, dim, index, value) -> None:
+    if isinstance(value, torch.Tensor) and value.is_complex() and not self.is_complex():
+        raise RuntimeError(f"index_fill_(): a value of {value.dtype} does not fit {self.dtype}")
     if index.dtype is not torch.int64:
         raise IndexError(f"index_fill_(): Expected dtype int64 for index, but got {index.dtype}")
     _check_unreachable(self, dim, index)
@@ -377,7 +379,12 @@ def count_indices(indices: Value, size: int, dtype: torch.dtype = torch.int64) -
     return scatter_slices(hlo.constant(0, dtype, (size,)), 0, hlo.flatten(indices), ones, "add")
 
 
-@op("aten::embedding_dense_backward")
+def _check_rows(indices) -> None:
+    if indices.dtype not in (torch.int32, torch.int64):
+        raise RuntimeError(f"embedding: indices must be int32 or int64, not {indices.dtype}")
+
+
+@op("aten::embedding_dense_backward", check=_check_rows)
 def embedding_dense_backward(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq):
     width = grad_output.shape[-1]
     if not grad_output.numel:
@@ -386,8 +393,9 @@ def embedding_dense_backward(grad_output, indices, num_weights, padding_idx, sca
     index = hlo.flatten(indices)
     rows = hlo.reshape(grad_output, (index.numel, width)).to(work)
     if scale_grad_by_freq:
-        counts = hlo.take(count_indices(index, num_weights), index, 0).to(work)
-        rows = rows / hlo.broadcast_in_dim(counts, rows.shape, [0])
+        counts = hlo.take(count_indices(index, num_weights), index, 0)
+        scale = (1 / counts.to(torch.float64)).to(work)
+        rows = rows * hlo.broadcast_in_dim(scale, rows.shape, [0])
     if padding_idx >= 0:
         # XLA drops updates that are out of range.
         dropped = hlo.full_like(index, num_weights)
@@ -396,7 +404,13 @@ def embedding_dense_backward(grad_output, indices, num_weights, padding_idx, sca
     return scatter_slices(table, 0, index, rows, "add").to(grad_output.dtype)
 
 
-@op("aten::embedding_renorm", runtime=("max_norm",))
+def _check_renorm(self, indices) -> None:
+    _check_rows(indices)
+    if not (self.is_floating_point() or self.is_complex()):
+        raise RuntimeError(f"embedding_renorm: norms of {self.dtype} are not defined")
+
+
+@op("aten::embedding_renorm", runtime=("max_norm",), check=_check_renorm)
 def embedding_renorm(self, indices, max_norm, norm_type):
     work = promote.compute_dtype(self.dtype)
     table = self.to(work)

@@ -12,7 +12,7 @@ from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.promote import as_value, result_dtype
 from ..lowering.registry import expected, op
-from .common import refuse
+from .common import common_dtype, refuse
 from .reduce import index_dtype
 
 _UNORDERED = {"complex": NotImplementedError, "bool": NotImplementedError}
@@ -63,6 +63,12 @@ def _positions(edges: Value, x: Value, right: bool, sorter: Value | None = None)
     return hlo.convert(result, expected()[0].dtype)
 
 
+def _check_ordered(name: str, edges, x) -> None:
+    """What edges and values promote to must have an order in PyTorch: bool alone has none."""
+    if edges.numel():
+        refuse(name, torch.empty((), dtype=common_dtype(edges, x), device="meta"), **_UNORDERED)
+
+
 def _check_positions(out_int32: bool, out) -> None:
     dtype = torch.int32 if out_int32 else torch.int64
     if out is not None and out.dtype is not dtype:
@@ -81,8 +87,7 @@ def _check_search(
         raise RuntimeError(
             f"searchsorted: sorter must be a tensor of long dtype but got dtype {sorter.dtype}"
         )
-    if sorted_sequence.numel():
-        refuse("searchsorted", sorted_sequence, self, **_UNORDERED)
+    _check_ordered("searchsorted", sorted_sequence, self)
     _check_positions(out_int32, out)
 
 
@@ -98,8 +103,7 @@ def _check_boundaries(self, boundaries, out_int32=False, out=None) -> None:
         raise RuntimeError(
             f"bucketize: boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})"
         )
-    if boundaries.numel():
-        refuse("bucketize", self, boundaries, **_UNORDERED)
+    _check_ordered("bucketize", boundaries, self)
     _check_positions(out_int32, out)
 
 

@@ -15,6 +15,7 @@ import torch
 from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op
+from .common import same_dtype
 from .scatter import count_indices, scatter_slices
 
 _INT = torch.int32
@@ -89,7 +90,24 @@ def _numbers(starts: Value, ends: Value, count: int) -> Value:
     return hlo.flatten(hlo.slice_dim(number, 1, 0, count))
 
 
-@op("aten::segment_reduce")
+def _check_segments(data, lengths=None, offsets=None, axis=0, **gradient) -> None:
+    name, bounds = ("offsets", offsets) if lengths is None else ("lengths", lengths)
+    if bounds is None:
+        raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
+    last = axis + data.ndim if axis < 0 else axis
+    if last != bounds.ndim - 1:
+        raise RuntimeError(
+            f"segment_reduce(): Expected axis to be the last dimension of {name} but got {axis}."
+        )
+    if bounds.shape[:-1] != data.shape[:last]:
+        raise RuntimeError(
+            f"segment_reduce(): {name} of shape {list(bounds.shape)} do not have the dims before "
+            f"axis {axis} of data of shape {list(data.shape)}"
+        )
+    same_dtype("data", "grad", "output")(data=data, **gradient)
+
+
+@op("aten::segment_reduce", check=_check_segments)
 def segment_reduce(
     data, reduce, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None
 ):
@@ -137,7 +155,7 @@ def _product_gradient(parts: _Segments, grad: Value, output: Value, initial) -> 
     return hlo.select(zero | nan, hlo.binary("multiply", parts.gather(grad), product), direct)
 
 
-@op("aten::_segment_reduce_backward")
+@op("aten::_segment_reduce_backward", check=_check_segments)
 def _segment_reduce_backward(
     grad, output, data, reduce, lengths=None, offsets=None, axis=0, initial=None
 ):

@@ -18,6 +18,7 @@ import torch
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op
+from .common import common_dtype
 
 
 def wrap(dim: int, rank: int) -> int:
@@ -95,7 +96,12 @@ def stack(tensors, dim=0):
     return hlo.concatenate([hlo.unsqueeze(x.to(result.dtype), dim) for x in tensors], dim)
 
 
-@op("aten::block_diag")
+def _block_diag_meta(tensors) -> list[torch.Tensor]:
+    # PyTorch's meta kernel forgets that tensors without dims give way to others.
+    return [torch.ops.aten.block_diag(tensors).to(common_dtype(*tensors))]
+
+
+@op("aten::block_diag", meta=_block_diag_meta)
 def block_diag(tensors):
     result = expected()[0]
     zero = hlo.constant(0, result.dtype)

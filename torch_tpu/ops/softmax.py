@@ -6,9 +6,12 @@ The safe and masked kinds are with the attention that uses them (`attention.py`,
 
 from __future__ import annotations
 
+import torch
+
 from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op
+from .common import same_dtype
 from .reduce import axes, widen
 
 
@@ -53,16 +56,24 @@ def _check_gradient(grad_output, output) -> None:
             "Expected tensor for argument 'grad_output' to have same size as tensor for argument "
             f"'output'; but {list(grad_output.shape)} does not equal {list(output.shape)}"
         )
+    same_dtype("grad_output", "output")(grad_output=grad_output, output=output)
 
 
-@op("aten::_softmax_backward_data", check=_check_gradient)
+def _gradient(grad_output, output, dim, input_dtype) -> list[torch.Tensor]:
+    # PyTorch's meta kernel says `input_dtype`; its kernels look at that for halves only.
+    half = input_dtype is torch.float16 and grad_output.dtype is torch.float32
+    result = torch.ops.aten._softmax_backward_data(grad_output, output, dim, input_dtype)
+    return [result.to(input_dtype if half else grad_output.dtype)]
+
+
+@op("aten::_softmax_backward_data", check=_check_gradient, meta=_gradient)
 def _softmax_backward_data(grad_output, output, dim, input_dtype):
     grad, output = widen(grad_output), widen(output)
     flow = grad * output
     return _rounded(flow - output * _total(flow, axes(output, dim)))
 
 
-@op("aten::_log_softmax_backward_data", check=_check_gradient)
+@op("aten::_log_softmax_backward_data", check=_check_gradient, meta=_gradient)
 def _log_softmax_backward_data(grad_output, output, dim, input_dtype):
     grad, output = widen(grad_output), widen(output)
     return _rounded(grad - hlo.exp(output) * _total(grad, axes(output, dim)))

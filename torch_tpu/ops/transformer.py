@@ -16,7 +16,7 @@ import torch
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import op, procedure
-from .common import gelu
+from .common import FLOATS_ONLY, gelu, refuse, same_dtype
 
 
 def _linear(x: Value, weight: Value, bias: Value) -> Value:
@@ -49,7 +49,19 @@ def _mask_for(mask: Value, shape, mask_type: int | None) -> Value:
 
 
 # These have no meta kernel in PyTorch; the results are made like their inputs.
-@op("aten::_masked_softmax", meta=lambda self, **_: [torch.empty_like(self)])
+def _check_mask(mask, self=None, grad_output=None, output=None) -> None:
+    if self is not None:
+        refuse("_masked_softmax", self, **FLOATS_ONLY)
+    if mask.dtype is not torch.bool:
+        raise RuntimeError(f"_masked_softmax: Mask should be a boolean tensor, not {mask.dtype}")
+    same_dtype("grad_output", "output")(grad_output=grad_output, output=output)
+
+
+@op(
+    "aten::_masked_softmax",
+    meta=lambda self, **_: [torch.empty_like(self)],
+    check=_check_mask,
+)
 def _masked_softmax(self, mask, dim=None, mask_type=None):
     x = self.to(promote.compute_dtype(self.dtype))
     x = hlo.reshape(x, self.shape or (1,))
@@ -61,6 +73,7 @@ def _masked_softmax(self, mask, dim=None, mask_type=None):
 @op(
     "aten::_masked_softmax_backward",
     meta=lambda grad_output, **_: [torch.empty_like(grad_output)],
+    check=_check_mask,
 )
 def _masked_softmax_backward(grad_output, output, mask, dim=None):
     dtype = promote.compute_dtype(grad_output.dtype)
