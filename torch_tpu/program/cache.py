@@ -222,10 +222,23 @@ def program(text: str, options: bytes, name: str, why: Callable[[], str] | None 
 
 def _build(content: str, text: str, options: bytes, name: str) -> tuple[object, str, float]:
     """A program that is not in memory, the level that had it, and the milliseconds that took."""
-    start = time.perf_counter()
     outside, facts = _surroundings()
     key = file_key(content, facts)
-    for level in outside.present:
+    kept, damaged = _find(outside, outside.present, key)
+    if kept is not None or outside.disk is None:
+        return kept or _compile(outside, text, options, key, name, facts)
+    with outside.disk.building(key):
+        # While this process waited, another one may have built it.
+        if not damaged:
+            kept, _ = _find(outside, [outside.disk], key)
+        return kept or _compile(outside, text, options, key, name, facts)
+
+
+def _find(outside: Levels, among, key: str) -> tuple[tuple[object, str, float] | None, bool]:
+    """What `_build` returns if a level has the program, and whether one had a damaged file."""
+    start = time.perf_counter()
+    damaged = False
+    for level in among:
         data = outside.read(level, key)
         found = None if data is None else _load(data, key, level.source)
         if found is not None:
@@ -233,7 +246,12 @@ def _build(content: str, text: str, options: bytes, name: str) -> tuple[object, 
             _count(**{f"{level.source}_hits": 1, "bytes_read": len(data), "load_ms": took})
             if level is outside.remote:
                 outside.write_disk(key, data)
-            return found, level.source, took
+            return (found, level.source, took), damaged
+        damaged |= data is not None
+    return None, damaged
+
+
+def _compile(outside: Levels, text: str, options: bytes, key: str, name: str, facts: dict):
     start = time.perf_counter()
     found = _core.compile(text, options)
     took = _milliseconds(start)

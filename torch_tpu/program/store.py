@@ -101,6 +101,24 @@ class DiskStore:
             self._unnoted += len(data)
             return self._account()
 
+    @contextlib.contextmanager
+    def building(self, key: str) -> Iterator[None]:
+        """Holds the right to compile a program; another process that wants it waits.
+
+        The kernel gives the right back when a process dies. Where nothing may be written, or locks
+        are not known, every process compiles for itself.
+        """
+        with contextlib.ExitStack() as held:
+            with contextlib.suppress(OSError):
+                folder = self.folder / "building"
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                # Some files that stay, rather than one of each key that somebody has to remove.
+                path = folder / key[:3]
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+                held.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+
     def _account(self) -> int:
         """Adds what was written to the directory's noted size; evicts when that is too much.
 
