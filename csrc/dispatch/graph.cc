@@ -35,6 +35,7 @@ py::list Graph::call(py::list inputs, const py::list& constants) {
   c10::List<at::Tensor> reads;
   c10::List<at::Tensor> writes;
   c10::List<int64_t> sizes;
+  c10::List<int64_t> values;
   c10::List<double> numbers;
   for (size_t i = 0; i < roles_.size(); ++i) {
     py::handle input(PyList_GET_ITEM(inputs.ptr(), static_cast<Py_ssize_t>(i)));
@@ -47,6 +48,9 @@ py::list Graph::call(py::list inputs, const py::list& constants) {
         break;
       case 's':
         sizes.push_back(input.cast<int64_t>());
+        break;
+      case 'v':
+        values.push_back(input.cast<int64_t>());
         break;
       case 'n':
         numbers.push_back(input.cast<double>());
@@ -61,7 +65,7 @@ py::list Graph::call(py::list inputs, const py::list& constants) {
   for (size_t i = 0; i < outputs_.size(); ++i) {
     if (outputs_[i] < 0) results[i] = inputs[static_cast<size_t>(-1 - outputs_[i])];
   }
-  torch::jit::Stack stack{std::move(reads), std::move(writes), std::move(sizes),
+  torch::jit::Stack stack{std::move(reads), std::move(writes), std::move(sizes), std::move(values),
                           std::move(numbers)};
   PyList_SetSlice(inputs.ptr(), 0, PyList_GET_SIZE(inputs.ptr()), nullptr);
   {

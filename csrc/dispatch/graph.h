@@ -8,11 +8,12 @@
 namespace torch_tpu {
 
 // A captured graph takes part in calls as the operator
-//   torch_tpu::graph(Tensor[] reads, Tensor(a!)[] writes, int[] sizes, float[] numbers) -> Tensor[]
+//   torch_tpu::graph(Tensor[] reads, Tensor(a!)[] writes, int[] sizes, int[] values,
+//                    float[] numbers) -> Tensor[]
 // whose rule is the graph. All graphs share that schema; each has a kernel, and so a cache.
 class Graph {
  public:
-  // `roles` says for every input of the graph to which of the four lists it goes ('r', 'w', 's',
+  // `roles` says for every input of the graph to which of the lists it goes ('r', 'w', 's', 'v',
   // 'n') or that nothing depends on it ('-'). Output i of the graph is, for outputs[i] >= 0, result
   // outputs[i] of the program, else input -1 - outputs[i] itself.
   Graph(const RuleOptions& options, std::string roles, std::vector<int64_t> outputs);

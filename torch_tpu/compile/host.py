@@ -3,16 +3,19 @@
 The step counts of an optimiser live on the CPU, and so does what is computed from them; there it
 stays, as in eager mode. Such nodes become a function of their own that runs first; the device's
 graph gets their results as inputs. Everything else is the device's: constants made on the CPU
-become constants of the program, and a result that must be on the CPU is copied there in the end.
+become constants of the program, CPU inputs that it reads are copied there first, and a result that
+must be on the CPU is copied back in the end. Checks of linear algebra, which raise, run last.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 import torch
 
 aten = torch.ops.aten
+_higher_order = torch.ops.higher_order
 
 
 def _example(node: torch.fx.Node):
@@ -48,6 +51,30 @@ def _host_nodes(graph: torch.fx.Graph) -> dict[torch.fx.Node, None]:
     return found
 
 
+def _keep_states_on_device(graph: torch.fx.Graph) -> None:
+    """Generator states that forward saves for backward: PyTorch takes them for those of the CPU."""
+    for node in graph.nodes:
+        picked = node.target is operator.getitem and node.args[1] == 0
+        if picked and node.args[0].target is _higher_order.run_and_save_rng_state:
+            node.meta["val"] = torch.empty(2, dtype=torch.uint64, device="tpu")
+        if node.target is _higher_order.run_with_rng_state:
+            node.args[0].meta["val"] = torch.empty(2, dtype=torch.uint64, device="tpu")
+
+
+def _checks(graph: torch.fx.Graph) -> tuple[list[torch.fx.Node], dict]:
+    """Checks of linear algebra, and node → input for the tokens that put effects in order."""
+    found, tokens = [], {}
+    for node in graph.nodes:
+        if node.target is _higher_order.with_effects:
+            if node.args[1] is not aten._linalg_check_errors.default:
+                raise NotImplementedError(f"{node.args[1]} has no lowering inside a graph")
+            found.append(node)
+        elif node.target is operator.getitem and node.args[0] in found:
+            token = node.args[0].args[0]
+            tokens[node] = tokens.get(token, token)
+    return found, tokens
+
+
 class HostPart:
     """A graph in two parts.
 
@@ -57,10 +84,18 @@ class HostPart:
     """
 
     def __init__(self, module: torch.fx.GraphModule):
+        _keep_states_on_device(module.graph)
         self._whole = module
+        self._checks, self._tokens = _checks(module.graph)
         self._nodes = _host_nodes(module.graph)
         self._inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
-        self._outputs = list(module.graph.output_node().args[0])
+        outputs = module.graph.output_node().args[0]
+        self._outputs = [self._tokens.get(n, n) for n in outputs]
+        self._returned = {
+            i: self._inputs.index(n)
+            for i, n in enumerate(self._outputs)
+            if isinstance(n, torch.fx.Node) and n.op == "placeholder" and _on_host(n)
+        }
         self._finished = [i for i, n in enumerate(self._outputs) if n in self._nodes]
         self._passed = self._consumed()
         self.module, self._written = self._device_graph()
@@ -71,11 +106,24 @@ class HostPart:
             if n not in self._nodes
         ]
         self.before = self._host_function() if self._nodes else None
+        self._sent = self._read_on_device()
 
     @property
     def plain(self) -> bool:
         """Whether the device's graph is all there is."""
-        return not (self._nodes or self._moved or self._written)
+        steps = (self._nodes, self._moved, self._written, self._returned, self._sent, self._checks)
+        return not any(steps)
+
+    def _read_on_device(self) -> list[tuple[int, torch.device]]:
+        """CPU inputs of the device's graph that must be copied there; single numbers need not."""
+        nodes = self.module.graph.nodes
+        devices = [t.device for n in nodes for t in _tensors(_example(n)) if t.device.type == "tpu"]
+        inputs = [n for n in nodes if n.op == "placeholder"]
+        return [
+            (i, devices[0])
+            for i, n in enumerate(inputs)
+            if devices and n.users and _on_host(n) and _example(n).ndim
+        ]
 
     def _consumed(self) -> list[torch.fx.Node]:
         """Host nodes that a node of the device reads."""
@@ -83,8 +131,8 @@ class HostPart:
         output = self._whole.graph.output_node()
         return [n for n in nodes if any(u not in nodes and u is not output for u in n.users)]
 
-    def _device_graph(self):
-        """The rest as a graph, and the CPU inputs that it writes: position → output that holds it."""
+    def _device_graph(self) -> tuple[torch.fx.GraphModule, list[int]]:
+        """The rest as a graph, which gives new values of CPU inputs last, and whose they are."""
         graph = torch.fx.Graph()
         copies: dict[torch.fx.Node, torch.fx.Node | None] = {}
         for node in self._inputs:
@@ -97,53 +145,76 @@ class HostPart:
         for node in self._whole.graph.nodes:
             if node.op in ("placeholder", "output") or node in self._nodes:
                 continue
+            if node in self._checks or node in self._tokens:
+                continue
             if node.target is aten.copy_.default and _on_host(node.args[0]):
                 written[self._inputs.index(node.args[0])] = copies[node.args[1]]
                 copies[node] = copies[node.args[1]]
                 continue
             copies[node] = graph.node_copy(node, copies.__getitem__)
         outputs = [
-            None if n in self._nodes else torch.fx.node.map_arg(n, copies.__getitem__)
-            for n in self._outputs
+            None
+            if n in self._nodes or i in self._returned
+            else torch.fx.node.map_arg(n, copies.__getitem__)
+            for i, n in enumerate(self._outputs)
         ]
-        graph.output([*outputs, *written.values()])
+        checked = [copies[node.args[2]] for node in self._checks]
+        graph.output([*outputs, *written.values(), *checked])
         return torch.fx.GraphModule(self._whole, graph), list(written)
 
     def _host_function(self) -> Callable:
         """From all inputs to what the device reads and what is returned, with CPU writes done."""
         graph = torch.fx.Graph()
         copies = {n: graph.node_copy(n) for n in self._inputs}
+        writes: dict[torch.fx.Node, torch.fx.Node] = {}
         for node in self._whole.graph.nodes:
-            if node.op == "get_attr" or node in self._nodes or _is_size(node):
+            if node in self._nodes and node.target is aten.copy_.default:
+                writes[copies[node.args[0]]] = copies[node] = copies[node.args[1]]
+            elif node.op == "get_attr" or node in self._nodes or _is_size(node):
                 copies[node] = graph.node_copy(node, copies.__getitem__)
+        if writes:  # all at once: an optimiser has one for each parameter
+            graph.call_function(torch._foreach_copy_, (list(writes), list(writes.values())))
         finished = [copies[self._outputs[i]] for i in self._finished]
         graph.output(([copies[n] for n in self._passed], finished))
-        graph.eliminate_dead_code(lambda n: n.target is aten.copy_.default or n.op != "call_function")
+        graph.eliminate_dead_code(
+            lambda n: n.target is torch._foreach_copy_ or n.op != "call_function"
+        )
         return torch.fx.GraphModule(self._whole, graph).forward
 
     def wrap(self, run: Callable[[list], list]) -> Callable[[list], list]:
         """``run`` of the device's graph as a function of the inputs of the whole."""
         if self.plain:
             return run
-        count = len(self._outputs)
 
         def whole(inputs: list) -> list:
             kept = [inputs[i] for i in self._written]
+            returned = [inputs[i] for i in self._returned.values()]
             finished: list = []
             if self.before is not None:
                 passed, finished = self.before(*inputs)
                 inputs.extend(passed)
-            results = run(inputs)
-            for target, value in zip(kept, results[count:], strict=True):
-                target.copy_(value)
-            results = results[:count]
+            for i, device in self._sent:
+                inputs[i] = inputs[i].to(device)
+            results = self._settle(run(inputs), kept)
+            for i, value in zip(self._returned, returned, strict=True):
+                results[i] = value
             for i, value in zip(self._finished, finished, strict=True):
                 results[i] = value
-            for i in self._moved:
-                results[i] = results[i].cpu()
             return results
 
         return whole
+
+    def _settle(self, results: list, written: list[torch.Tensor]) -> list:
+        """Outputs where they belong; what follows them is written to CPU inputs, or checked."""
+        count = len(self._outputs)
+        for target, value in zip(written, results[count:], strict=False):
+            target.copy_(value)
+        infos = results[count + len(written) :]
+        for node, info in zip(self._checks, infos, strict=True):
+            aten._linalg_check_errors(info, *node.args[3:], **node.kwargs)
+        for i in self._moved:
+            results[i] = results[i].cpu()
+        return results[:count]
 
 
 def _is_size(node: torch.fx.Node) -> bool:
@@ -152,5 +223,3 @@ def _is_size(node: torch.fx.Node) -> bool:
         return False
     is_number = isinstance(_example(node), (int, float, torch.SymInt, torch.SymFloat))
     return is_number and not any(_tensors(_example(n)) for n in node.all_input_nodes)
-
-

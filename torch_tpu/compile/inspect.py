@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 
 import torch
 
-from .symbols import Bindings, is_symbolic
+from ..lowering.registry import RULES
+from .symbols import Bindings, expression, free_symbols, is_symbolic
 
 aten = torch.ops.aten
 
@@ -14,6 +16,7 @@ aten = torch.ops.aten
 _VIEWS = frozenset(
     {
         aten.alias.default,
+        aten.as_strided.default,
         aten.detach.default,
         aten.diagonal.default,
         aten.expand.default,
@@ -29,6 +32,11 @@ _VIEWS = frozenset(
         aten.view.default,
     }
 )
+
+# What run-time numbers may go through on their way to an operator.
+_ARITHMETIC = frozenset({operator.add, operator.sub, operator.mul, operator.neg})
+
+_LISTS_OF_VIEWS = frozenset({aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int})
 
 
 def example(node: torch.fx.Node):
@@ -48,10 +56,20 @@ class Number:
 
 
 @dataclasses.dataclass(frozen=True)
-class View:
-    """An output in the memory of input ``input``, which the graph does not write to."""
+class Item:
+    """An output that is a number and depends on data: result ``result`` of the program, read."""
 
-    input: int
+    result: int
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """An output in the memory of an input that the graph does not write to, or of a result.
+
+    ``source`` is a result >= 0 of the program, or input -1 - source.
+    """
+
+    source: int
     fake: torch.Tensor
     base: torch.Tensor
     whole: bool  # it is the input itself
@@ -67,11 +85,12 @@ class Parts:
     """The parts of a functional graph whose only mutations are ``copy_`` to its inputs.
 
     Attributes:
-      inputs: placeholders, in order. kinds: what each is, "tensor", "written", "size", "number" or
-        "nothing" (None).
+      inputs: placeholders, in order. kinds: what each is, "tensor", "written", "size", "value" (an
+        integer that no size depends on), "number" (a float) or "nothing" (not needed).
       constants: ``get_attr`` node → tensor.
       written: placeholder → the node whose value it has in the end.
       outputs: nodes, numbers or None, in order. views: those that need no program.
+      results: nodes that the program gives: outputs, and what views of one memory lie in.
       symbolic: whether calls decide sizes.
     """
 
@@ -81,37 +100,109 @@ class Parts:
         self.inputs = [n for n in nodes if n.op == "placeholder"]
         self.constants = _constants(module)
         self.written = _written(nodes)
+        self._sizes = set().union(*(free_symbols(example(n)) for n in nodes if "val" in n.meta))
         self.kinds = [self._kind(node) for node in self.inputs]
         self.outputs = list(module.graph.output_node().args[0])
         self.symbolic = any(is_symbolic(example(n)) for n in self.inputs)
-        self.views = self._views()
+        self.views = self._views_of_inputs()
+        bases = self._shared_bases()
+        rest = [n for n in self.outputs if isinstance(n, torch.fx.Node) and is_tensor(n)]
+        rest = [bases.get(n, n) for n in rest if n not in self.views]
+        self.results = list(dict.fromkeys(rest))
+        for node, base in bases.items():
+            self.views[node] = View(
+                self.results.index(base), example(node), example(base), whole=node is base
+            )
 
     def _kind(self, node: torch.fx.Node) -> str:
         value = example(node)
-        if value is None or not node.users:
-            return "nothing"
         if isinstance(value, torch.Tensor):
-            return "written" if node in self.written else "tensor"
+            read = "tensor" if node.users else "nothing"
+            return "written" if node in self.written else read
+        if value is None:
+            return "nothing"
         if isinstance(value, (torch.SymInt, int)):
-            return "size"
+            return "value" if self._is_value(node) else "size"
         if isinstance(value, (torch.SymFloat, float)):
             return "number"
         raise NotImplementedError(f"an input of type {type(value).__name__}")
 
-    def _views(self) -> dict[torch.fx.Node, View]:
+    def _is_value(self, node: torch.fx.Node) -> bool:
+        """Whether no size depends on an integer input, and every use takes a run-time number."""
+        symbol = expression(example(node))
+        if symbol in self._sizes:
+            return False
+        return all(_takes_value(user, node) for user in node.users)
+
+    def _views_of_inputs(self) -> dict[torch.fx.Node, View]:
         found = {}
         for node in self.outputs:
             if not isinstance(node, torch.fx.Node):
                 continue
-            base = node
-            while base.op == "call_function" and base.target in _VIEWS:
-                base = base.args[0]
+            base = _base(node)
             if base.op != "placeholder" or not is_tensor(base) or base in self.written:
                 continue
             fake, of = example(node), example(base)
             position = self.inputs.index(base)
-            found[node] = View(position, fake, of, whole=base is node)
+            found[node] = View(-1 - position, fake, of, whole=base is node)
         return found
+
+    def _shared_bases(self) -> dict[torch.fx.Node, torch.fx.Node]:
+        """Outputs that share the memory of something computed: the node they lie in."""
+        bases: dict[torch.fx.Node, list] = {}
+        for node in dict.fromkeys(n for n in self.outputs if isinstance(n, torch.fx.Node)):
+            if is_tensor(node) and node not in self.views:
+                bases.setdefault(_base(node), []).append(node)
+        return {
+            node: base
+            for base, nodes in bases.items()
+            if len(nodes) > 1 and base.op == "call_function" and _is_dense(example(base))
+            for node in nodes
+        }
+
+
+def _takes_value(user: torch.fx.Node, node: torch.fx.Node) -> bool:
+    """Whether every argument of ``user`` that is ``node`` may be a run-time number."""
+    if user.op == "output":
+        return True
+    if user.target in _ARITHMETIC:
+        return all(_takes_value(further, user) for further in user.users)
+    if not isinstance(user.target, torch._ops.OpOverload):
+        return False
+    rule = RULES.get(user.target.name())
+    if rule is None or rule.range:
+        return False
+    arguments = user.target._schema.arguments
+    named = dict(zip((a.name for a in arguments), user.args, strict=False)) | user.kwargs
+    types = {a.name: str(a.real_type) for a in arguments}
+    return all(_is_runtime(rule, name, types[name]) for name, a in named.items() if a is node) and (
+        any(a is node for a in named.values())
+    )
+
+
+def _is_runtime(rule, name: str, kind: str) -> bool:
+    if name in rule.runtime or kind == "Tensor" and rule.promote is not None:
+        return True
+    return kind == "number" and name not in rule.static
+
+
+def _base(node: torch.fx.Node) -> torch.fx.Node:
+    """What a view is a view of; the node itself if it is none."""
+    while node.op == "call_function":
+        if node.target in _VIEWS:
+            node = node.args[0]
+        elif node.target is operator.getitem and node.args[0].target in _LISTS_OF_VIEWS:
+            node = node.args[0].args[0]
+        else:
+            break
+    return node
+
+
+def _is_dense(fake) -> bool:
+    """Whether the program gives a result exactly the strides of ``fake``."""
+    if not isinstance(fake, torch.Tensor):
+        return False
+    return torch._prims_common.is_non_overlapping_and_dense_or_false(fake)
 
 
 def _constants(module: torch.fx.GraphModule) -> dict[torch.fx.Node, torch.Tensor]:

@@ -15,17 +15,22 @@ import torch
 
 from .. import _core
 from ..dispatch.register import options_of
-from ..lowering.registry import RULES, Rule
+from ..lowering import hlo, promote
+from ..lowering.builder import Value
+from ..lowering.registry import RULES, Meta, Rule
 from ..program import graph as lowering
 from . import inspect
-from .symbols import Bindings
+from .symbols import Bindings, dtype_of, symbols_of
 
-SCHEMA = "graph(Tensor[] reads, Tensor(a!)[] writes, int[] sizes, float[] numbers) -> Tensor[]"
+SCHEMA = (
+    "graph(Tensor[] reads, Tensor(a!)[] writes, int[] sizes, int[] values, float[] numbers) "
+    "-> Tensor[]"
+)
 _library = torch.library.Library("torch_tpu", "FRAGMENT")
 _library.define(SCHEMA)
 _names = itertools.count()
 
-_ROLES = {"tensor": "r", "written": "w", "size": "s", "number": "n", "nothing": "-"}
+_ROLES = {"tensor": "r", "written": "w", "size": "s", "value": "v", "number": "n", "nothing": "-"}
 
 
 class GraphOperator:
@@ -38,39 +43,52 @@ class GraphOperator:
     def __init__(self, module: torch.fx.GraphModule, label: str, options: Mapping | None = None):
         self.parts = inspect.Parts(module)
         self.name = f"torch_tpu::graph_{next(_names)}_{label}"
-        self._nodes = module.graph.nodes
         lowering.check(module)
         self._constants = [c for c in self.parts.constants.values() if c.device.type != "cpu"]
-        computed = itertools.count()
-        self._sources = [self._source(output, computed) for output in self.parts.outputs]
+        self._sources = [self._source(output) for output in self.parts.outputs]
         self._plain = all(isinstance(source, int) for source in self._sources)
         self._handle = self._register(options or {})
 
-    def _source(self, output, computed):
+    def _source(self, output):
         """Where an output comes from: result >= 0 of the program, input -1 - i, or a view."""
         view = self.parts.views.get(output)
         if view is not None:
-            return -1 - view.input if view.whole else view
+            return view.source if view.whole else view
         if isinstance(output, torch.fx.Node) and inspect.is_tensor(output):
-            return next(computed)
-        return inspect.Number(output)
+            return self.parts.results.index(output)
+        if not isinstance(output, torch.fx.Node):
+            return inspect.Number(output)
+        value = inspect.example(output)
+        if symbols_of(value) <= self._bound_symbols():
+            return inspect.Number(value)
+        # It depends on data, so that the program computes it.
+        self.parts.results.append(output)
+        return inspect.Item(len(self.parts.results) - 1)
+
+    def _bound_symbols(self) -> set:
+        return set().union(*(symbols_of(inspect.example(p)) for p in self.parts.inputs))
 
     def _register(self, options: Mapping):
+        # The table of rules must not keep a graph alive that nobody can call any more.
+        graph = weakref.ref(self)
+
+        def body(reads, writes, sizes, values, numbers, rng=None):
+            return graph()._body(reads, writes, sizes, values, numbers, rng)
+
         rule = Rule(
             name=self.name,
-            body=self._body,
-            runtime=("numbers",),
+            body=body,
+            runtime=("values", "numbers"),
             writes=("writes",),
             random=lowering.is_random(self.parts.module),
-            meta=self._meta,
+            meta=lambda **arguments: graph()._meta(**arguments),
             graph=True,
             options=options,
         )
         RULES[self.name] = rule
         weakref.finalize(self, RULES.pop, self.name, None)
         roles = "".join(_ROLES[kind] for kind in self.parts.kinds)
-        outputs = [s for s in self._sources if isinstance(s, int) and s >= 0]
-        sources = self._sources if self._plain else outputs
+        sources = self._sources if self._plain else list(range(len(self.parts.results)))
         return _core.Graph(options_of(rule), roles, sources)
 
     # ---- a call ----------------------------------------------------------------------------
@@ -79,7 +97,7 @@ class GraphOperator:
         if self._plain:
             return self._handle(inputs, self._constants)
         kept = list(inputs)
-        produced = iter(self._handle(inputs, self._constants))
+        produced = self._handle(inputs, self._constants)
         bindings = self._bindings(kept) if self.parts.symbolic else None
         return [self._output(source, kept, produced, bindings) for source in self._sources]
 
@@ -90,17 +108,20 @@ class GraphOperator:
     @staticmethod
     def _output(source, inputs: list, produced, bindings: Bindings | None):
         if isinstance(source, int):
-            return next(produced) if source >= 0 else inputs[-1 - source]
+            return produced[source] if source >= 0 else inputs[-1 - source]
+        if isinstance(source, inspect.Item):
+            return produced[source.result].item()
         if isinstance(source, inspect.Number):
             return source.value if bindings is None else bindings.number(source.value)
-        return source.of(inputs[source.input], bindings)
+        base = produced[source.source] if source.source >= 0 else inputs[-1 - source.source]
+        return source.of(base, bindings)
 
     # ---- a miss ----------------------------------------------------------------------------
 
-    def _split(self, reads, writes, sizes, numbers) -> list:
-        """The four arguments of the operator as the inputs of the graph."""
-        lists = {"r": iter(reads), "w": iter(writes), "s": iter(sizes), "n": iter(numbers)}
-        return [next(lists[_ROLES[k]], None) if k != "nothing" else None for k in self.parts.kinds]
+    def _split(self, reads, writes, sizes, values, numbers) -> list:
+        """The arguments of the operator as the inputs of the graph."""
+        lists = dict(zip("rwsvn", map(iter, (reads, writes, sizes, values, numbers)), strict=True))
+        return [next(lists[_ROLES[k]]) if k != "nothing" else None for k in self.parts.kinds]
 
     def _bound(self, inputs: list) -> Bindings:
         arguments = [
@@ -113,16 +134,12 @@ class GraphOperator:
         ]
         return Bindings(examples, arguments)
 
-    def _meta(self, reads, writes, sizes, numbers) -> list:
-        bindings = self._bound(self._split(reads, writes, sizes, numbers))
-        return [[bindings.meta(inspect.example(n)) for n in self._computed()]]
+    def _meta(self, **arguments) -> list:
+        bindings = self._bound(self._split(**arguments))
+        return [[_meta_of(n, bindings) for n in self.parts.results]]
 
-    def _computed(self) -> list[torch.fx.Node]:
-        pairs = zip(self.parts.outputs, self._sources, strict=True)
-        return [node for node, source in pairs if isinstance(source, int) and source >= 0]
-
-    def _body(self, reads, writes, sizes, numbers, rng=None):
-        inputs = self._split(reads, writes, sizes, numbers)
+    def _body(self, reads, writes, sizes, values, numbers, rng):
+        inputs = self._split(reads, writes, sizes, values, numbers)
         bindings = self._bound(inputs)
         constants = dict(self.parts.constants)
         on_device = iter(reads[len(reads) - len(self._constants) :])
@@ -130,11 +147,25 @@ class GraphOperator:
             if tensor.device.type != "cpu":
                 constants[node] = next(on_device)
         lowered = lowering.Lowering(bindings.meta, rng)
-        values = lowered.run(self.parts.module.graph, inputs, constants)
-        results = [values[node] for node in self._computed()]
+        produced = lowered.run(self.parts.module.graph, inputs, constants)
+        results = [_as_value(produced[node], node) for node in self.parts.results]
         written = [
-            values[self.parts.written[node]] if node in self.parts.written else None
+            produced[self.parts.written[node]] if node in self.parts.written else None
             for node, kind in zip(self.parts.inputs, self.parts.kinds, strict=True)
             if kind == "written"
         ]
         return results, written
+
+
+def _meta_of(node: torch.fx.Node, bindings: Bindings) -> Meta:
+    value = inspect.example(node)
+    return bindings.meta(value) if inspect.is_tensor(node) else Meta((), dtype_of(value), ())
+
+
+def _as_value(result, node: torch.fx.Node) -> Value:
+    """A result of the program: a number that depends on data becomes a tensor of no dims."""
+    if inspect.is_tensor(node):
+        return result
+    dtype = dtype_of(inspect.example(node))
+    known = not isinstance(result, Value)
+    return promote.as_value(result, dtype) if known else hlo.convert(result, dtype)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import sympy
 import torch
 
+from ..lowering.builder import Value
 from ..lowering.registry import Meta
 
 
@@ -36,8 +37,14 @@ class Bindings:
 
     def _bind(self, symbolic, actual) -> None:
         symbol = expression(symbolic)
-        if getattr(symbol, "is_Symbol", False):
+        # A run-time value stays one: no size depends on it.
+        if getattr(symbol, "is_Symbol", False) and not isinstance(actual, Value):
             self._numbers[symbol] = sympy.sympify(actual)
+
+    def bound(self, symbol: sympy.Symbol) -> int | None:
+        """What ``symbol`` stands for; None if no input says."""
+        number = self._numbers.get(symbol)
+        return None if number is None else int(number)
 
     def number(self, value):
         """``value`` as a Python number."""
@@ -61,6 +68,18 @@ class Bindings:
         return self.number(value)
 
 
+def free_symbols(value) -> set:
+    """The symbols in sizes, strides and offset of a fake tensor, or of each in a list."""
+    if isinstance(value, (list, tuple)):
+        return set().union(*map(free_symbols, value))
+    if not isinstance(value, torch.Tensor):
+        return set()
+    numbers = (*value.shape, *value.stride(), value.storage_offset())
+    return set().union(
+        *(expression(n).free_symbols for n in numbers if isinstance(n, torch.SymInt))
+    )
+
+
 def is_symbolic(value) -> bool:
     """Whether a fake tensor or number has a size that calls decide."""
     if isinstance(value, torch.Tensor):
@@ -70,3 +89,16 @@ def is_symbolic(value) -> bool:
     else:
         numbers = (value,)
     return any(isinstance(n, (torch.SymInt, torch.SymFloat)) for n in numbers)
+
+
+def symbols_of(value) -> set:
+    """The symbols in a number, or in the sizes of a fake tensor."""
+    numbers = value.shape if isinstance(value, torch.Tensor) else (value,)
+    return set().union(*(getattr(expression(n), "free_symbols", ()) for n in numbers))
+
+
+def dtype_of(number) -> torch.dtype:
+    """The dtype of a symbolic number that a program computes."""
+    if isinstance(number, (bool, torch.SymBool)):
+        return torch.bool
+    return torch.int64 if isinstance(number, (int, torch.SymInt)) else torch.float64

@@ -98,7 +98,7 @@ def lower(call: Call, expected: list, body, options: Mapping | None = None):
     program, kept = None, []
     if computed:
         results = [o.value for o in computed]
-        text, kept = module.finish(builder, results, _among(donate, computed), call.label)
+        text, kept = module.finish(builder, results, _among(donate, computed), call.name)
         program = compile_text(text, call.label, lambda: reasons.of_call(call), options)
     donations = [kept.index(p) for p in donate if p in kept]
     return program, kept, donations, [o and o.fields() for o in outputs], groups, constants

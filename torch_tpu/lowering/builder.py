@@ -171,6 +171,7 @@ class Builder:
         self._constants: dict[tuple, Value] = {}
         self._depth = 0
         self.parameters: list[Value] = []
+        self.functions: list[str] = []  # further functions of the module, which operations call
 
     # -- names, parameters, operations --------------------------------------------------------
 

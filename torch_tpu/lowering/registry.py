@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -211,7 +212,8 @@ def expected() -> list:
     return current().expected
 
 
-_parameters: dict[Callable, tuple[frozenset, bool]] = {}
+# Weak, for the rules of captured graphs come and go.
+_parameters: MutableMapping[Callable, tuple[frozenset, bool]] = weakref.WeakKeyDictionary()
 
 
 def _accepted(body: Callable) -> tuple[frozenset, bool]:

@@ -21,12 +21,20 @@ def _dim(dim: int, rank: int) -> int:
     return dim + max(rank, 1) if dim < 0 else dim
 
 
-@_graph("aten::view", "aten::_unsafe_view", "aten::_reshape_alias", "aten::reshape")
+@_graph(
+    "aten::view",
+    "aten::_unsafe_view",
+    "aten::_reshape_alias",
+    "aten::_reshape_alias_copy",
+    "aten::reshape",
+)
 def view(self, size=None, shape=None, stride=None):
     return hlo.reshape(self, expected()[0].shape)
 
 
-@_graph("aten::alias", "aten::detach", "aten::lift_fresh_copy", "aten::lift_fresh")
+@_graph(
+    "aten::alias", "aten::detach", "aten::detach_copy", "aten::lift_fresh_copy", "aten::lift_fresh"
+)
 def alias(self):
     return self
 
@@ -61,7 +69,7 @@ def unsqueeze(self, dim=None):
     return hlo.reshape(self, expected()[0].shape)
 
 
-@_graph("aten::select.int", runtime=("index",))
+@_graph("aten::select.int", "aten::select_copy.int", runtime=("index",))
 def select_int(self, dim, index):
     dim = _dim(dim, self.ndim)
     if isinstance(index, Value):
@@ -72,14 +80,19 @@ def select_int(self, dim, index):
     return hlo.squeeze(hlo.slice_dim(self, dim, index, index + 1), dim)
 
 
-@_graph("aten::slice.Tensor")
+@_graph("aten::slice.Tensor", "aten::slice_copy.Tensor")
 def slice_Tensor(self, dim=0, start=None, end=None, step=1):
     dim = _dim(dim, self.ndim)
     start, end, step = slice(start, end, step).indices(self.shape[dim])
     return hlo.slice_dim(self, dim, start, max(start, end), step)
 
 
-@_graph("aten::split.Tensor", "aten::split_with_sizes", "aten::unsafe_split.Tensor")
+@_graph(
+    "aten::split.Tensor",
+    "aten::split_copy.Tensor",
+    "aten::split_with_sizes",
+    "aten::unsafe_split.Tensor",
+)
 def split_Tensor(self, split_size=None, dim=0, split_sizes=None):
     dim = _dim(dim, self.ndim)
     pieces, start = [], 0
@@ -140,12 +153,12 @@ def as_strided_scatter(
     return hlo.reshape(written, x.shape)
 
 
-@_graph("aten::_conj", "aten::conj")
+@_graph("aten::_conj", "aten::_conj_copy", "aten::conj")
 def conj(self):
     return hlo.complex(hlo.real(self), -hlo.imag(self)) if self.is_complex else self
 
 
-@_graph("aten::_neg_view")
+@_graph("aten::_neg_view", "aten::_neg_view_copy")
 def neg_view(self):
     return hlo.neg(self)
 
@@ -155,13 +168,13 @@ def resolve(self):
     return self
 
 
-@_graph("aten::view_as_real")
+@_graph("aten::view_as_real", "aten::view_as_real_copy")
 def view_as_real(self):
     parts = [hlo.unsqueeze(p, self.ndim) for p in (hlo.real(self), hlo.imag(self))]
     return hlo.concatenate(parts, self.ndim)
 
 
-@_graph("aten::view_as_complex")
+@_graph("aten::view_as_complex", "aten::view_as_complex_copy")
 def view_as_complex(self):
     last = self.ndim - 1
     return hlo.complex(*(hlo.squeeze(hlo.slice_dim(self, last, i, i + 1), last) for i in range(2)))

@@ -1,4 +1,4 @@
-"""Control flow of captured graphs as StableHLO: cond, while_loop, scan, associative_scan.
+"""Higher-order operators of captured graphs as StableHLO: control flow, saved generator states.
 
 PyTorch captures a branch or a body as a graph of its own, an attribute of the outer one; it is
 lowered inside a region of the operation. Each function here gets the `Lowering`, the node and its
@@ -33,20 +33,8 @@ def _lowers(name: str):
 
 def _inner(lowering, module: torch.fx.GraphModule, inputs: Sequence) -> list:
     """Emit a captured body; returns its outputs as a list."""
-    attributes = {}
-    for node in module.graph.nodes:
-        if node.op == "get_attr":
-            attributes[node] = (
-                module.get_submodule(node.target)
-                if _is_module(module, node)
-                else (getattr(module, node.target))
-            )
-    outputs = lowering.outputs(module.graph, inputs, attributes)
+    outputs = lowering.outputs(module.graph, inputs)
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-
-
-def _is_module(module, node) -> bool:
-    return isinstance(getattr(module, node.target, None), torch.nn.Module)
 
 
 def _tensors(values: Sequence) -> list[Value]:
@@ -191,3 +179,29 @@ def _associative_scan(lowering, node, combine, xs, additional):
 @_lowers("invoke_subgraph")
 def _invoke_subgraph(lowering, node, subgraph, identifier, *operands):
     return _inner(lowering, subgraph, operands)
+
+
+# ---- checkpointing: backward draws again what forward drew -------------------------------------
+
+
+@_lowers("run_and_save_rng_state")
+def _run_and_save_rng_state(lowering, node, target, *args, **kwargs):
+    (result,) = (n for n in node.users if n.args[1] == 1)
+    state = lowering.draw()
+    return [state, lowering.apply(target, result.meta["val"], args, kwargs, state)]
+
+
+@_lowers("run_with_rng_state")
+def _run_with_rng_state(lowering, node, state, target, *args, **kwargs):
+    return lowering.apply(target, _on_meta(target, args, kwargs), args, kwargs, state)
+
+
+def _on_meta(target, args, kwargs):
+    """What an operator gives, on meta tensors: the partitioner leaves its node without a value."""
+
+    def meta(value):
+        if isinstance(value, Value):
+            return torch.empty(value.shape, dtype=value.dtype, device="meta")
+        return torch.device("meta") if isinstance(value, torch.device) else value
+
+    return target(*map(meta, args), **{name: meta(value) for name, value in kwargs.items()})

@@ -6,32 +6,29 @@ same rules. Nothing here is imported before it is needed: PyTorch's tables take 
 
 from __future__ import annotations
 
-import functools
-
 import torch
 
 from ..lowering import hlo
 from ..lowering.builder import Value
-from ..lowering.registry import overload, split_arguments
+from ..lowering.registry import RULES, overload, split_arguments
 from . import graph
 
 
-@functools.cache
+def has_rule(op: torch._ops.OpOverload) -> bool:
+    """Whether ``op`` has a rule for graphs."""
+    # A rule that writes to its arguments has no place in a functional graph.
+    rule = RULES.get(op.name())
+    return rule is not None and not rule.writes
+
+
 def table() -> dict:
     """PyTorch's decompositions, without those of operators that have a rule for graphs."""
     from torch._decomp import decomposition_table
 
-    from ..lowering.registry import RULES
-
-    def lowered(op) -> bool:
-        # A rule that writes to its arguments has no place in a functional graph.
-        rule = RULES.get(op.name())
-        return rule is not None and not rule.writes
-
     return {
         op: decomposition
         for op, decomposition in decomposition_table.items()
-        if isinstance(op, torch._ops.OpOverload) and not lowered(op)
+        if isinstance(op, torch._ops.OpOverload) and not has_rule(op)
     }
 
 

@@ -19,6 +19,8 @@ aten = torch.ops.aten
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
+_SAVES_STATE = torch.ops.higher_order.run_and_save_rng_state
+
 # Checks of values: PyTorch acts on them while it captures; Strict mode does not look at values.
 _ASSERTIONS = frozenset(
     {
@@ -80,14 +82,26 @@ def check(module: torch.fx.GraphModule) -> None:
                 raise NotImplementedError(f"{node.target} has no lowering inside a graph")
 
 
+def _held(node: torch.fx.Node):
+    """What a ``get_attr`` node names: a constant, or the graph of a branch or a body."""
+    return operator.attrgetter(node.target)(node.graph.owning_module)
+
+
 def is_random(module: torch.fx.GraphModule) -> bool:
     """Whether a node draws random numbers."""
-    return any(_draws(part.graph) for part in _modules(module))
+    return any(draws(node) for part in _modules(module) for node in part.graph.nodes)
+
+
+def draws(node: torch.fx.Node) -> bool:
+    """Whether a node takes numbers from the generator."""
+    if node.op != "call_function":
+        return False
+    rule = _rule(node)
+    return node.target is _SAVES_STATE or rule is not None and rule.random
 
 
 def _draws(graph: torch.fx.Graph) -> int:
-    rules = [_rule(node) for node in graph.nodes if node.op == "call_function"]
-    return sum(rule is not None and rule.random for rule in rules)
+    return sum(draws(node) and node.target is not _SAVES_STATE for node in graph.nodes)
 
 
 class Lowering:
@@ -107,7 +121,7 @@ class Lowering:
         return torch.fx.node.map_arg(graph.output_node().args[0], values.__getitem__)
 
     def run(self, graph: torch.fx.Graph, inputs: Sequence, attributes: Mapping | None = None):
-        """Emit every node; returns the value of each. ``attributes`` are those of ``get_attr``."""
+        """Emit every node; returns the value of each. ``attributes`` go before the module's."""
         values: dict[torch.fx.Node, object] = {}
         remaining = iter(inputs)
         states = iter(self._split(_draws(graph)))
@@ -115,7 +129,8 @@ class Lowering:
             if node.op == "placeholder":
                 values[node] = next(remaining)
             elif node.op == "get_attr":
-                values[node] = self._attribute(attributes[node] if attributes else node)
+                given = (attributes or {}).get(node)
+                values[node] = self._attribute(_held(node) if given is None else given)
             elif node.op == "call_function":
                 values[node] = self._call(node, values, states)
         return values
@@ -132,6 +147,12 @@ class Lowering:
     def advance(self) -> None:
         """Give what follows a state that is independent of the present one."""
         self._rng = self._split(1)[0] if self._rng is not None else None
+
+    def draw(self) -> Value:
+        """A state for one node that is not counted in its graph."""
+        if self._rng is None:
+            raise NotImplementedError("random numbers are drawn here")
+        return self._split(1)[0]
 
     def _split(self, count: int) -> list[Value]:
         if not count or self._rng is None:
@@ -169,22 +190,24 @@ class Lowering:
             raise NotImplementedError(f"{target} has no lowering inside a graph")
         if rule.random and self._rng is None:
             raise NotImplementedError(f"{target} draws random numbers here")
-        return self._operator(node, rule, args, kwargs, states)
+        state = next(states) if rule.random else None
+        return self.apply(node.target, node.meta["val"], args, kwargs, state)
 
-    def _operator(self, node, rule, args, kwargs, states):
-        schema = node.target._schema
+    def apply(self, target: torch._ops.OpOverload, value, args, kwargs, state: Value | None = None):
+        """Emit one operator whose result has the metadata of ``value``."""
+        rule = registry.RULES[target.name()]
+        schema = target._schema
         named = {}
         for i, argument in enumerate(schema.arguments):
             if i < len(args):
                 named[argument.name] = args[i]
             else:
                 named[argument.name] = kwargs.get(argument.name, argument.default_value)
-        result = self.meta(node.meta["val"])
+        result = self.meta(value)
         single = len(schema.returns) == 1
-        state = next(states) if rule.random else None
         produced = registry.call(rule, named, [result] if single else result, state)
         if rule.writes:
-            raise NotImplementedError(f"{node.target} writes to its arguments")
+            raise NotImplementedError(f"{target} writes to its arguments")
         return produced[0] if single else produced
 
     def _number(self, node: torch.fx.Node, args, kwargs):
@@ -192,6 +215,8 @@ class Lowering:
         if node.target is aten._local_scalar_dense.default:
             value = hlo.reshape(args[0], ())
             return Value(value.builder, value.name, (), value.dtype, weak=True)
-        if any(isinstance(a, Value) for a in args):
+        # An operator, like sym_size, gives what is known of a tensor; the others are arithmetic.
+        asks = isinstance(node.target, torch._ops.OpOverload)
+        if not asks and any(isinstance(a, Value) for a in args):
             return node.target(*args, **kwargs)
         return self.meta(node.meta["val"])

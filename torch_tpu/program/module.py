@@ -1,7 +1,7 @@
 """Prints a traced function as a StableHLO module.
 
-The module holds one public function ``main``. Parameters that no operation reads are dropped, so
-the caller learns which operands to pass. Donation is an attribute of a parameter.
+The module holds one public function ``main``, and the functions that the builder was given for it
+to call. Donation is an attribute of a parameter.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ def finish(
     results: Sequence[Value],
     donate: Mapping[int, int] | None = None,
     name: str = "program",
+    keep_unread: bool = False,
 ) -> tuple[str, list[int]]:
     """MLIR text of the module, and the indices of the parameters it takes, in order.
 
-    ``donate`` maps a parameter index to the result index that may reuse its memory.
+    ``donate`` maps a parameter index to the result index that may reuse its memory. Parameters that
+    nothing reads are left out unless ``keep_unread``.
     """
     body = builder.text()
     used = {int(i) for i in _PARAMETER.findall(body)}
     used |= {int(m.group(1)) for r in results if (m := _PARAMETER.fullmatch(r.name))}
-    kept = sorted(used)
+    kept = list(range(len(builder.parameters))) if keep_unread else sorted(used)
     donate = donate or {}
     parameters = []
     for i in kept:
@@ -41,8 +43,9 @@ def finish(
         f"module @{safe} {{",
         f"  func.func public @main({', '.join(parameters)}) -> ({types}) {{",
         body,
-        f"    return {names} : {types}",
+        f"    return {names} : {types}" if results else "    return",
         "  }",
+        *builder.functions,
         "}",
     ]
     return "\n".join(lines), kept
