@@ -1,7 +1,8 @@
 // What stands behind a tpu tensor's storage: a cell holding one device array that can be replaced.
 //
 // A `Cell` is the context of the storage's DataPtr, so ordinary StorageImpl/TensorImpl objects
-// carry it. The array covers the whole storage: product(dims) * itemsize(dtype) == storage nbytes.
+// carry it. The array covers the whole storage: product(dims) * itemsize(dtype) == storage nbytes;
+// or it has slack: a flat array, row-major, that is longer than the storage (csrc/dispatch/flat.h).
 // A cell without an array is uninitialised; its first full write gives it dtype and dims. `address`
 // is a unique reserved (never mapped) address range, so that data_ptr() identifies storages and
 // pointer arithmetic on it is valid, while dereferencing it faults.

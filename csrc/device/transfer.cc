@@ -27,10 +27,14 @@ constexpr size_t kWholeStorageBytes = size_t{1} << 20;
 void to_host(const at::Tensor& source, void* destination) {
   size_t nbytes = source.storage().nbytes();
   bool worthwhile = nbytes <= kWholeStorageBytes || nbytes <= 4 * source.nbytes();
-  if (!covers_storage(source) && worthwhile && nbytes % source.itemsize() == 0) {
-    pjrt::BufferRef whole = readable_array(source, nullptr);
+  Dims dims;
+  pjrt::BufferRef whole;
+  if (nbytes % source.itemsize() == 0) whole = readable_array(source, &dims);
+  int64_t count = c10::multiply_integers(dims);
+  bool slack = whole && static_cast<size_t>(count) * source.itemsize() > nbytes;
+  if (whole && (slack || (!covers_storage(source) && worthwhile))) {
     auto options = source.options().device(at::kCPU);
-    at::Tensor staged = at::empty({static_cast<int64_t>(nbytes / source.itemsize())}, options);
+    at::Tensor staged = at::empty({count}, options);
     guarded("copy to host", [&] { whole->to_host(staged.mutable_data_ptr()); });
     at::Tensor view =
         staged.as_strided(source.sizes(), source.strides(), source.storage_offset()).contiguous();

@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "flat.h"
 #include "python.h"
 
 namespace py = pybind11;
@@ -88,6 +89,14 @@ void bind_graph(py::module_& m) {
       }))
       .def("__call__", &Graph::call, py::arg("inputs"), py::arg("constants"))
       .def_property_readonly("entries", &Graph::entries);
+  m.def("flat_of", [](const at::Tensor& tensor, int64_t length) {
+    py::gil_scoped_release released;
+    return flat_of(tensor, length);
+  });
+  m.def("exact_of", [](const at::Tensor& flat, const std::vector<int64_t>& sizes) {
+    py::gil_scoped_release released;
+    return exact_of(flat, sizes);
+  });
 }
 
 }  // namespace torch_tpu

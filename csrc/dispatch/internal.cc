@@ -167,6 +167,15 @@ void write_array(const at::Tensor& tensor, pjrt::BufferRef value) {
   }
 }
 
+pjrt::BufferRef resized_array(const at::Tensor& tensor, int64_t length) {
+  Dims dims;
+  Operands operands;
+  operands.push_back(Operand::of_array(readable_array(tensor, &dims)));
+  Key key = start(Internal::kResize, tensor.scalar_type(), dims);
+  key.push(length);
+  return run_internal(internal_entry(key), operands, tensor.device().index());
+}
+
 void resize_storage(c10::StorageImpl* storage, size_t nbytes) {
   size_t old_bytes = storage->nbytes();
   if (nbytes == old_bytes) return;

@@ -17,6 +17,10 @@ pjrt::BufferRef readable_array(const at::Tensor& tensor, Dims* dims);
 // the tensor's sizes if `exact_dims`; otherwise they may differ.
 pjrt::BufferRef dense_array(const at::Tensor& tensor, bool exact_dims);
 
+// The array of a tensor that covers its storage as a flat array of `length` elements: cut, or
+// filled up with zeros.
+pjrt::BufferRef resized_array(const at::Tensor& tensor, int64_t length);
+
 // Writes `value` (a dense array of the tensor's sizes and dtype) to the tensor, which may be any
 // view without overlap; every alias sees it. Takes `value` over when the tensor is a whole storage.
 void write_array(const at::Tensor& tensor, pjrt::BufferRef value);

@@ -194,7 +194,7 @@ def _tensor(builder: Builder, argument, path, whole) -> Value:
     if plan is None:
         if dims == sizes and not (conj or neg):
             whole[path] = len(builder.parameters) - 1
-        value = hlo.reshape(array, sizes)
+        value = views.prefix(array, sizes)
     else:
         *fields, start_count = plan
         starts = builder.parameter((start_count,), torch.int64)

@@ -67,10 +67,18 @@ def _flat_index(sizes, strides, start: Value, numel: int) -> Value:
     return index
 
 
+def prefix(array: Value, sizes: Sequence[int]) -> Value:
+    """The first elements of an array in shape ``sizes``: all of them, unless it has slack."""
+    count = math.prod(sizes)
+    if count < array.numel:
+        array = hlo.slice_dim(hlo.flatten(array), 0, 0, count)
+    return hlo.reshape(array, sizes)
+
+
 def read(array: Value, sizes, strides, plan: Plan, starts: Value | None) -> Value:
     """The elements of a view as a value of shape ``sizes``."""
     if plan.kind == WHOLE:
-        return hlo.reshape(array, sizes)
+        return prefix(array, sizes)
     assert starts is not None
     if plan.kind == GATHER:
         start = hlo.reshape(starts, ())
@@ -227,8 +235,9 @@ def _zeros(builder: Builder, words: _Words):
 def _retype(builder: Builder, words: _Words):
     dtype = words.dtype()
     x = builder.parameter(words.many(), dtype)
-    target = words.dtype()
-    return hlo.reshape(retype(x, target), words.many()), {}
+    target, shape = words.dtype(), words.many()
+    count = math.prod(shape) * target.itemsize // dtype.itemsize
+    return hlo.reshape(retype(prefix(x, (count,)), target), shape), {}
 
 
 def _read(builder: Builder, words: _Words):
