@@ -12,15 +12,24 @@ namespace torch_tpu {
 
 namespace {
 
+// Sizes may be symbolic, while torch.compile captures.
+bool holds(const c10::SymBool& condition) { return TORCH_GUARD_OR_FALSE(condition); }
+
+bool has_elements(const at::Tensor& tensor) { return holds(tensor.sym_numel().sym_gt(0)); }
+
+bool same_size(const at::Tensor& a, const at::Tensor& b, int64_t dim) {
+  return holds(a.sym_size(dim).sym_eq(b.sym_size(dim)));
+}
+
 int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                const std::optional<at::Tensor>&, double, bool, std::optional<double>, bool) {
   bool dense = !query.is_nested() && !key.is_nested() && !value.is_nested();
   bool batched = dense && query.dim() == 4 && key.dim() == 4 && value.dim() == 4;
-  bool usable = batched && query.is_floating_point() && query.numel() > 0 && key.numel() > 0 &&
-                value.numel() > 0 && query.scalar_type() == key.scalar_type() &&
-                query.scalar_type() == value.scalar_type() && query.size(0) == key.size(0) &&
-                query.size(0) == value.size(0) && key.size(1) == value.size(1) &&
-                query.size(1) % key.size(1) == 0;
+  bool usable = batched && query.is_floating_point() && has_elements(query) && has_elements(key) &&
+                has_elements(value) && query.scalar_type() == key.scalar_type() &&
+                query.scalar_type() == value.scalar_type() && same_size(query, key, 0) &&
+                same_size(query, value, 0) && same_size(key, value, 1) &&
+                holds((query.sym_size(1) % key.sym_size(1)).sym_eq(0));
   return static_cast<int64_t>(usable ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
 }
 
