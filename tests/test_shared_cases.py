@@ -13,10 +13,9 @@ import runpy
 import pytest
 
 CASES = pathlib.Path(__file__).resolve().parents[2] / "shared" / "cases"
-# Not here: those that need torch.compile (r05, r31, r33).
 NAMES = (
-    "r01 r02 r04 r07 r08 r10 r11 r12 r14 r15 r16 r17 r19 r20 r23 r24 r25 r27 r28 r29 r35 r36 r38 "
-    "r39 x2 x3"
+    "r01 r02 r04 r05 r07 r08 r10 r11 r12 r14 r15 r16 r17 r19 r20 r23 r24 r25 r27 r28 r29 r31 r33 "
+    "r35 r36 r38 r39 x2 x3"
 ).split()
 XFAIL = {
     "r36": pytest.mark.xfail(
@@ -39,4 +38,4 @@ def test_case(name, monkeypatch):
 @pytest.mark.skipif(not CASES.is_dir(), reason=f"there is no folder {CASES}")
 def test_no_case_is_forgotten():
     files = {path.stem for path in CASES.glob("*.py")}
-    assert files == {*NAMES, "r05", "r31", "r33"}
+    assert files == set(NAMES)

@@ -47,7 +47,8 @@ class GraphOperator:
         self._constants = [c for c in self.parts.constants.values() if c.device.type != "cpu"]
         self._sources = [self._source(output) for output in self.parts.outputs]
         self._plain = all(isinstance(source, int) for source in self._sources)
-        self._handle = self._register(options or {})
+        sources = self._sources if self._plain else list(range(len(self.parts.results)))
+        self._handle = self._register(self.parts.kinds, sources, options or {})
 
     def _source(self, output):
         """Where an output comes from: result >= 0 of the program, input -1 - i, or a view."""
@@ -68,7 +69,7 @@ class GraphOperator:
     def _bound_symbols(self) -> set:
         return set().union(*(symbols_of(inspect.example(p)) for p in self.parts.inputs))
 
-    def _register(self, options: Mapping):
+    def _register(self, kinds: list[str], sources: list[int], options: Mapping):
         # The table of rules must not keep a graph alive that nobody can call any more.
         graph = weakref.ref(self)
 
@@ -87,8 +88,7 @@ class GraphOperator:
         )
         RULES[self.name] = rule
         weakref.finalize(self, RULES.pop, self.name, None)
-        roles = "".join(_ROLES[kind] for kind in self.parts.kinds)
-        sources = self._sources if self._plain else list(range(len(self.parts.results)))
+        roles = "".join(_ROLES[kind] for kind in kinds)
         return _core.Graph(options_of(rule), roles, sources)
 
     # ---- a call ----------------------------------------------------------------------------
