@@ -95,12 +95,12 @@ def _aot_autograd(options: Mapping):
 
 
 def _compile(module: torch.fx.GraphModule, inputs: Sequence, *, label: str, options: Mapping):
+    from .buckets import operator_of
     from .host import HostPart
-    from .operator import GraphOperator
 
     try:
         host = HostPart(module)
-        operator = GraphOperator(host.module, label, options)
+        operator = operator_of(host.module, label, options)
     except NotImplementedError as error:
         return _by_operator(module, str(error))
 

@@ -2,14 +2,15 @@
 
 The rule of the operator is the graph: tensors, sizes and numbers go through the same key as those
 of an eager call, a program is built when the key is new, inputs that the graph mutates are donated
-and written in place. A graph with symbolic sizes has one program per set of sizes.
+and written in place. A graph with symbolic sizes has one program per set of sizes here; one per
+set of buckets is in `buckets.py`.
 """
 
 from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -33,6 +34,38 @@ _names = itertools.count()
 _ROLES = {"tensor": "r", "written": "w", "size": "s", "value": "v", "number": "n", "nothing": "-"}
 
 
+def register(graph, kinds: list[str], sources: list[int], options: Mapping) -> _core.Graph:
+    """The core's operator that runs ``graph``, by its `body` and `meta`, under its name.
+
+    ``kinds`` says what each input is (`inspect.Parts`), ``sources`` where each output comes from.
+    """
+    # The table of rules must not keep a graph alive that nobody can call any more.
+    held = weakref.ref(graph)
+
+    def body(reads, writes, sizes, values, numbers, rng=None):
+        return held().body(reads, writes, sizes, values, numbers, rng)
+
+    rule = Rule(
+        name=graph.name,
+        body=body,
+        runtime=("values", "numbers"),
+        writes=("writes",),
+        random=lowering.is_random(graph.parts.module),
+        meta=lambda **arguments: held().meta(**arguments),
+        graph=True,
+        options=options,
+    )
+    RULES[graph.name] = rule
+    weakref.finalize(graph, RULES.pop, graph.name, None)
+    return _core.Graph(options_of(rule), "".join(_ROLES[kind] for kind in kinds), sources)
+
+
+def split(kinds: list[str], reads, writes, sizes, values, numbers) -> list:
+    """The lists of the schema as inputs of these kinds."""
+    lists = dict(zip("rwsvn", map(iter, (reads, writes, sizes, values, numbers)), strict=True))
+    return [next(lists[_ROLES[k]]) if k != "nothing" else None for k in kinds]
+
+
 class GraphOperator:
     """Runs a functional graph, whose only mutations are ``copy_`` to inputs, as one program.
 
@@ -44,11 +77,11 @@ class GraphOperator:
         self.parts = inspect.Parts(module)
         self.name = f"torch_tpu::graph_{next(_names)}_{label}"
         lowering.check(module)
-        self._constants = [c for c in self.parts.constants.values() if c.device.type != "cpu"]
+        self.constants = [c for c in self.parts.constants.values() if c.device.type != "cpu"]
         self._sources = [self._source(output) for output in self.parts.outputs]
         self._plain = all(isinstance(source, int) for source in self._sources)
         sources = self._sources if self._plain else list(range(len(self.parts.results)))
-        self._handle = self._register(self.parts.kinds, sources, options or {})
+        self._handle = register(self, self.parts.kinds, sources, options or {})
 
     def _source(self, output):
         """Where an output comes from: result >= 0 of the program, input -1 - i, or a view."""
@@ -69,37 +102,20 @@ class GraphOperator:
     def _bound_symbols(self) -> set:
         return set().union(*(symbols_of(inspect.example(p)) for p in self.parts.inputs))
 
-    def _register(self, kinds: list[str], sources: list[int], options: Mapping):
-        # The table of rules must not keep a graph alive that nobody can call any more.
-        graph = weakref.ref(self)
-
-        def body(reads, writes, sizes, values, numbers, rng=None):
-            return graph()._body(reads, writes, sizes, values, numbers, rng)
-
-        rule = Rule(
-            name=self.name,
-            body=body,
-            runtime=("values", "numbers"),
-            writes=("writes",),
-            random=lowering.is_random(self.parts.module),
-            meta=lambda **arguments: graph()._meta(**arguments),
-            graph=True,
-            options=options,
-        )
-        RULES[self.name] = rule
-        weakref.finalize(self, RULES.pop, self.name, None)
-        roles = "".join(_ROLES[kind] for kind in kinds)
-        return _core.Graph(options_of(rule), roles, sources)
-
     # ---- a call ----------------------------------------------------------------------------
 
     def __call__(self, inputs: list) -> list:
         if self._plain:
-            return self._handle(inputs, self._constants)
+            return self._handle(inputs, self.constants)
         kept = list(inputs)
-        produced = self._handle(inputs, self._constants)
-        bindings = self._bindings(kept) if self.parts.symbolic else None
-        return [self._output(source, kept, produced, bindings) for source in self._sources]
+        return self.outputs(kept, self._handle(inputs, self.constants))
+
+    def outputs(self, inputs: list, produced: list) -> list:
+        """The outputs of the graph from the results of the program."""
+        if self._plain:
+            return [produced[s] if s >= 0 else inputs[-1 - s] for s in self._sources]
+        bindings = self._bindings(inputs) if self.parts.symbolic else None
+        return [self._output(source, inputs, produced, bindings) for source in self._sources]
 
     def _bindings(self, inputs: list) -> Bindings:
         arguments = [tuple(i.shape) if isinstance(i, torch.Tensor) else i for i in inputs]
@@ -118,11 +134,6 @@ class GraphOperator:
 
     # ---- a miss ----------------------------------------------------------------------------
 
-    def _split(self, reads, writes, sizes, values, numbers) -> list:
-        """The arguments of the operator as the inputs of the graph."""
-        lists = dict(zip("rwsvn", map(iter, (reads, writes, sizes, values, numbers)), strict=True))
-        return [next(lists[_ROLES[k]]) if k != "nothing" else None for k in self.parts.kinds]
-
     def _bound(self, inputs: list) -> Bindings:
         arguments = [
             tuple(i.shape) if inspect.is_tensor(p) and i is not None else i
@@ -134,19 +145,22 @@ class GraphOperator:
         ]
         return Bindings(examples, arguments)
 
-    def _meta(self, **arguments) -> list:
-        bindings = self._bound(self._split(**arguments))
-        return [[_meta_of(n, bindings) for n in self.parts.results]]
+    def meta(self, **arguments) -> list:
+        bindings = self._bound(split(self.parts.kinds, **arguments))
+        return [[meta_of(n, bindings.meta) for n in self.parts.results]]
 
-    def _body(self, reads, writes, sizes, values, numbers, rng):
-        inputs = self._split(reads, writes, sizes, values, numbers)
-        bindings = self._bound(inputs)
+    def body(self, reads, writes, sizes, values, numbers, rng):
+        inputs = split(self.parts.kinds, reads, writes, sizes, values, numbers)
+        lowered = lowering.Lowering(self._bound(inputs).meta, rng)
+        return self.emit(lowered, inputs, reads)
+
+    def emit(self, lowered: lowering.Lowering, inputs: list, reads: list) -> tuple[list, list]:
+        """The results of the program, and what is written to inputs."""
         constants = dict(self.parts.constants)
-        on_device = iter(reads[len(reads) - len(self._constants) :])
+        on_device = iter(reads[len(reads) - len(self.constants) :])
         for node, tensor in constants.items():
             if tensor.device.type != "cpu":
                 constants[node] = next(on_device)
-        lowered = lowering.Lowering(bindings.meta, rng)
         produced = lowered.run(self.parts.module.graph, inputs, constants)
         results = [_as_value(produced[node], node) for node in self.parts.results]
         written = [
@@ -157,9 +171,10 @@ class GraphOperator:
         return results, written
 
 
-def _meta_of(node: torch.fx.Node, bindings: Bindings) -> Meta:
+def meta_of(node: torch.fx.Node, of: Callable) -> Meta:
+    """`Meta` of a result; ``of`` gives that of a tensor."""
     value = inspect.example(node)
-    return bindings.meta(value) if inspect.is_tensor(node) else Meta((), dtype_of(value), ())
+    return of(value) if inspect.is_tensor(node) else Meta((), dtype_of(value), ())
 
 
 def _as_value(result, node: torch.fx.Node) -> Value:
