@@ -124,3 +124,49 @@ def test_bounds_of_random_draws_are_checked_on_every_call():
             x.uniform_(2, 1)
     with pytest.raises(RuntimeError, match="less than"):
         torch.randint(5, 5, (2,), device="tpu")
+
+
+@pytest.mark.parametrize("name", ["hardsigmoid", "hardswish", "relu6", "softplus"])
+@pytest.mark.filterwarnings("ignore::torch_tpu.errors.FallbackWarning")
+def test_an_order_of_complex_numbers_is_refused(name, monkeypatch):
+    # XLA's constant folding ended the process here.
+    monkeypatch.setenv("TORCH_TPU_FALLBACK", "warn")
+    with pytest.raises(NotImplementedError):
+        getattr(torch.nn.functional, name)(torch.ones(2, dtype=torch.complex64, device="tpu"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_float8_overflows_as_on_the_cpu(dtype):
+    x = torch.tensor([1e6, 500.0, -float("inf"), float("nan"), 1.0])
+    assert str(x.to("tpu").to(dtype).float().tolist()) == str(x.to(dtype).float().tolist())
+
+
+@pytest.mark.parametrize("dtype", [torch.uint32, torch.uint64])
+def test_negative_floats_wrap_to_unsigned_integers(dtype):
+    x = torch.tensor([-1.5, 3e9, 2.5])
+    assert x.to("tpu").to(dtype).tolist() == x.to(dtype).tolist()
+
+
+def test_cat_into_what_it_reads_is_refused():
+    x = torch.ones(4, device="tpu")
+    with pytest.raises(RuntimeError, match="single memory location"):
+        torch.cat([x[:2], x[2:]], out=x)
+
+
+def test_a_second_length_of_an_encoder_compiles():
+    torch._dynamo.reset()
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).to("tpu")
+    compiled = torch.compile(layer)
+    for length in (5, 6, 7):
+        x = torch.randn(2, length, 8, device="tpu")
+        torch.testing.assert_close(compiled(x), layer(x), rtol=1e-5, atol=1e-5)
+
+
+def test_roundings_between_operators_can_be_kept():
+    x = torch.randn(16, 16, device="tpu")
+
+    def product(x):
+        return (x.bfloat16() @ x.bfloat16()).float()
+
+    kept = torch.compile(product, options={"xla_allow_excess_precision": False})
+    assert torch.equal(kept(x), product(x))

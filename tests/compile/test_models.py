@@ -1,4 +1,4 @@
-"""The networks of benchmarks/models, small: one graph each, equal to Strict, and equal for ten steps.
+"""The networks of benchmarks/models, small: one graph each, equal to Strict, for ten steps too.
 
 Compiled and Strict run the same arithmetic on the same device, so results and gradients agree to
 rounding; XLA fuses what Strict rounds in between.
@@ -33,7 +33,7 @@ def network(request, monkeypatch):
 
 
 def _close(got, wanted):
-    """Within 1e-5 of the largest element: gradients of sums have elements that cancel to nothing."""
+    """Within 1e-5 of the largest element, since some elements cancel to nothing."""
     scale = max(wanted.abs().max().item(), 1e-6)
     assert (got - wanted).abs().max().item() <= 1e-5 * scale
 

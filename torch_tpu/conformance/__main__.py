@@ -74,9 +74,14 @@ def main(argv: list[str] | None = None) -> int:
     given = arguments(argv)
     from . import session
 
-    if given.fuzz:
-        return session.fuzz(given)
-    return session.numerics(given) if given.numerics else session.conform(given)
+    run = session.conform
+    if given.fuzz or given.numerics:
+        run = session.fuzz if given.fuzz else session.numerics
+    try:
+        return run(given)
+    except KeyboardInterrupt:
+        print(f"interrupted; the same command goes on from {given.output}", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -158,21 +158,29 @@ def is_nan(x: Value) -> Value:
     return compare(x, x, "NE")
 
 
+def _ordered(x: Value) -> None:
+    # XLA orders complex numbers where it can, and ends the process where it cannot.
+    if x.is_complex:
+        raise NotImplementedError("complex numbers have no order")
+
+
 def maximum(a: Value, b: Value) -> Value:
     """NaN-propagating maximum."""
+    _ordered(a)
     return binary("maximum", a, b)
 
 
 def minimum(a: Value, b: Value) -> Value:
     """NaN-propagating minimum."""
+    _ordered(a)
     return binary("minimum", a, b)
 
 
 def compare(a: Value, b: Value, direction: str) -> Value:
     """``direction`` is one of EQ NE LT LE GT GE; the result is bool."""
     _same("compare", a, b)
-    if a.is_complex and direction not in ("EQ", "NE"):
-        raise NotImplementedError("complex numbers have no order")
+    if direction not in ("EQ", "NE"):
+        _ordered(a)
     if a.dtype is torch.bool or str(a.dtype).startswith("torch.uint"):
         kind = "UNSIGNED"
     elif a.is_floating or a.is_complex:
@@ -214,6 +222,8 @@ def convert(x: Value, dtype: torch.dtype) -> Value:
         return convert(real(x), dtype)
     if x.is_floating and not (dtype.is_floating_point or dtype.is_complex):
         return _float_to_int(x, dtype)
+    if dtype is torch.float8_e4m3fn:
+        return _to_float8(x)
     if x.dtype is torch.bool and not dtype.itemsize == 1:
         # XLA turns the product of a converted bool and a float into a select, which loses NaN and
         # infinity where the bool is false. It does not look through two conversions.
@@ -226,6 +236,22 @@ def _float_to_int(x: Value, dtype: torch.dtype) -> Value:
     if dtype.itemsize < 4:
         wide = current().emit("stablehlo.convert", [x], [(x.shape, torch.int32)])[0]
         return current().emit("stablehlo.convert", [wide], [(x.shape, dtype)])[0]
+    direct = current().emit("stablehlo.convert", [x], [(x.shape, dtype)])[0]
+    if dtype not in (torch.uint32, torch.uint64):
+        return direct
+    signed = current().emit("stablehlo.convert", [x], [(x.shape, torch.int64)])[0]
+    wrapped = current().emit("stablehlo.convert", [signed], [(x.shape, dtype)])[0]
+    return select(compare(x, zeros_like(x), "LT"), wrapped, direct)
+
+
+def _to_float8(x: Value) -> Value:
+    # This format has no infinity: torch saturates where XLA gives NaN.
+    dtype = torch.float8_e4m3fn
+    if not x.is_floating:
+        x = convert(x, torch.float32)
+    most = torch.finfo(dtype).max
+    if torch.finfo(x.dtype).max > most:
+        x = clamp(constant(-most, x.dtype), x, constant(most, x.dtype))
     return current().emit("stablehlo.convert", [x], [(x.shape, dtype)])[0]
 
 
@@ -244,6 +270,7 @@ def bitcast(x: Value, dtype: torch.dtype) -> Value:
 
 def clamp(low: Value, x: Value, high: Value) -> Value:
     """``low`` and ``high`` are 0-d or of the shape of ``x``; NaN passes through."""
+    _ordered(x)
     return current().emit("stablehlo.clamp", [low, x, high], [(x.shape, x.dtype)])[0]
 
 
