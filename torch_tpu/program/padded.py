@@ -263,6 +263,7 @@ class PaddedLowering(lowering.Lowering):
         super().__init__(sizes.meta, rng)
         self.sizes = sizes
         self.layout = Layout(sizes)
+        self.equal: list[tuple[sympy.Expr, sympy.Expr]] = []  # what operators want of a call
 
     def dims(self, node: torch.fx.Node) -> Dims:
         value = node.meta.get("val")

@@ -16,7 +16,7 @@ import torch
 
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
-from .padded import Call, Dims, Extent, is_dynamic
+from .padded import Call, Dims, Extent, is_dynamic, resized
 
 HANDLERS: dict[str, Callable[[Call], object]] = {}
 """Overload → function that emits it and returns its result, or the list of its results."""
@@ -269,8 +269,10 @@ def _mask_keys(call: Call) -> None:
     if keys.is_Integer:
         return
     for name in ("key", "value"):
-        call.require(call.dims(name)[2] == keys)
         call.masked(name, [2], 0)
+    # PyTorch does not note that there are as many values as keys, but the operator says so.
+    call.lowering.equal.append((keys, call.dims("value")[2]))
+    call.named["value"] = resized(call.named["value"], 2, call.named["key"].shape[2])
     query, bias = call.named["query"], call.named["attn_bias"]
     sizes = call.dims("attn_bias") or (sympy.Integer(1),)
     call.require(sizes[-1] in (keys, 1))
@@ -293,6 +295,7 @@ def _attention_gradient(call: Call):
     call.require(not wanted, "with a gradient of the mask and sizes that calls decide")
     call.masked("grad_out", [2], 0)
     had_bias = call.named["attn_bias"] is not None
+    call.require(call.dims("value")[2] == call.dims("key")[2])
     _mask_keys(call)
     d_query, d_key, d_value, d_bias = call.emit(grad_input_mask=[*call.named["grad_input_mask"][:3],
                                                                  False])  # fmt: skip
