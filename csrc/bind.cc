@@ -174,11 +174,11 @@ void bind_programs(py::module_& m) {
         [] { return Runtime::running() ? Runtime::get().client().compile_count() : int64_t{0}; });
   m.def("cache_stats", [] {
     py::dict result;
-    result["entries"] = cache_entries();
+    result["entries"] = Cache::total();
     result["compiles"] = Runtime::running() ? Runtime::get().client().compile_count() : int64_t{0};
     return result;
   });
-  m.def("clear_caches", &clear_caches);
+  m.def("clear_caches", &Cache::clear_all);
   m.def("register_operator", [](const py::dict& rule) { return register_rule(to_options(rule)); });
 }
 

@@ -540,6 +540,7 @@ void resize_outs(const OpKernel& kernel, const Entry& entry, c10::ArrayRef<c10::
 // ---- the call ----------------------------------------------------------------------------------
 
 void OpKernel::call(torch::jit::Stack* stack) {
+  CallScope scope;
   if (python) return run_python(*this, python, stack);
   auto parameters = torch::jit::last(*stack, arguments.size());
   if (masked && has_mask(*this, parameters)) return run_python(*this, masked, stack);

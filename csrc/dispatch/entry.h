@@ -34,9 +34,20 @@ struct Entry {
   std::shared_ptr<void> python;       // when set, a Python callable that runs the call instead
 };
 
-// key → entry. Entries live as long as the process, so pointers to them stay valid.
+// key → entry. Entries are valid until the call that found them ends (CallScope).
+//
+// A process cannot keep any number of programs: each takes memory mappings, of which Linux gives a
+// process 65,530. When all caches together hold `kMostEntries`, all are emptied; what is needed
+// again comes from the compilation cache.
 class Cache {
  public:
+  static constexpr size_t kMostEntries = 4000;
+
+  Cache();
+  ~Cache();
+  Cache(const Cache&) = delete;
+  Cache& operator=(const Cache&) = delete;
+
   const Entry* find(const Key& key) const {
     const Entry* recent = recent_.load(std::memory_order_acquire);
     if (recent != nullptr && key.words() == c10::ArrayRef<int64_t>(recent->key)) return recent;
@@ -50,28 +61,32 @@ class Cache {
     }
     return nullptr;
   }
-  const Entry* insert(const Key& key, std::unique_ptr<Entry> entry) {
-    entry->key.assign(key.words().begin(), key.words().end());
-    std::unique_lock guard(mutex_);
-    auto it = entries_.emplace(key.hash(), std::move(entry));
-    return it->second.get();
-  }
+  const Entry* insert(const Key& key, std::unique_ptr<Entry> entry);
   size_t size() const {
     std::shared_lock guard(mutex_);
     return entries_.size();
   }
-  void clear() {
-    std::unique_lock guard(mutex_);
-    recent_.store(nullptr);
-    for (auto& [hash, entry] : entries_) retired_.push_back(std::move(entry));
-    entries_.clear();
-  }
+
+  // Of all caches of the process.
+  static size_t total();
+  static void clear_all();
 
  private:
+  void clear();  // with the mutex of all caches held
+
   mutable std::atomic<const Entry*> recent_{nullptr};
   mutable std::shared_mutex mutex_;
   std::unordered_multimap<uint64_t, std::unique_ptr<Entry>> entries_;
-  std::vector<std::unique_ptr<Entry>> retired_;  // other threads may still be running them
+};
+
+// A call that looks entries up and runs them. What caches have given up is freed at the start of a
+// call while no other is under way.
+class CallScope {
+ public:
+  CallScope();
+  ~CallScope();
+  CallScope(const CallScope&) = delete;
+  CallScope& operator=(const CallScope&) = delete;
 };
 
 // The cells whose arrays a running call has taken to donate them. Until their results are written,

@@ -90,6 +90,7 @@ const Entry& internal_entry(const Key& key) {
 }
 
 pjrt::BufferRef readable_array(const at::Tensor& tensor, Dims* dims) {
+  CallScope scope;
   Runtime::get();  // raises in a forked child, where the arrays of the parent are dead
   Cell* cell = cell_of(tensor);
   c10::ScalarType to = tensor.scalar_type();
@@ -122,6 +123,7 @@ pjrt::BufferRef readable_array(const at::Tensor& tensor, Dims* dims) {
 }
 
 pjrt::BufferRef dense_array(const at::Tensor& tensor, bool exact_dims) {
+  CallScope scope;
   Dims dims;
   pjrt::BufferRef array = readable_array(tensor, &dims);
   bool whole = covers_storage(tensor);
@@ -144,6 +146,7 @@ void check_writable(const at::Tensor& tensor) {
 
 void write_array(const at::Tensor& tensor, pjrt::BufferRef value) {
   if (tensor.numel() == 0) return;
+  CallScope scope;
   Cell* cell = cell_of(tensor);
   if (covers_storage(tensor)) {
     cell->replace(std::move(value), tensor.scalar_type(), tensor.sizes());
@@ -168,6 +171,7 @@ void write_array(const at::Tensor& tensor, pjrt::BufferRef value) {
 }
 
 pjrt::BufferRef resized_array(const at::Tensor& tensor, int64_t length) {
+  CallScope scope;
   Dims dims;
   Operands operands;
   operands.push_back(Operand::of_array(readable_array(tensor, &dims)));
@@ -179,6 +183,7 @@ pjrt::BufferRef resized_array(const at::Tensor& tensor, int64_t length) {
 void resize_storage(c10::StorageImpl* storage, size_t nbytes) {
   size_t old_bytes = storage->nbytes();
   if (nbytes == old_bytes) return;
+  CallScope scope;
   TORCH_CHECK(storage->resizable(), "Trying to resize storage that is not resizable");
   Cell* old = cell_of(storage);
   int device = old->device;

@@ -208,6 +208,7 @@ const Entry* build_once(Cache& cache, const Key& key,
       state.changed.notify_all();
     }
   } unmark{state, mark};
+  if (Cache::total() >= Cache::kMostEntries) Cache::clear_all();
   return cache.insert(key, build());
 }
 

@@ -272,18 +272,6 @@ OpKernel* find_kernel(const std::string& name) {
   return it == kernels().end() ? nullptr : it->second.get();
 }
 
-size_t cache_entries() {
-  std::lock_guard guard(kernels_mutex());
-  size_t count = 0;
-  for (auto& [name, kernel] : kernels()) count += kernel->cache.size();
-  return count;
-}
-
-void clear_caches() {
-  std::lock_guard guard(kernels_mutex());
-  for (auto& [name, kernel] : kernels()) kernel->cache.clear();
-}
-
 namespace {
 
 // The functional overload that an in-place or out= overload computes, by schema; empty if none.

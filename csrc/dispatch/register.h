@@ -39,10 +39,4 @@ std::unique_ptr<OpKernel> make_graph_kernel(const RuleOptions& options);
 // The kernel of an overload, or null.
 OpKernel* find_kernel(const std::string& name);
 
-// Number of cached operator entries.
-size_t cache_entries();
-
-// Forgets every cached entry (for tests and for changes of global options).
-void clear_caches();
-
 }  // namespace torch_tpu
