@@ -291,6 +291,8 @@ def pointed_at(name: str, result, given):
     x, args, kwargs = given
     if name not in _ANY_OF_EQUALS or kwargs.get("stable") or not isinstance(x, torch.Tensor):
         return result
+    if isinstance(result, torch.Tensor) and name != "argsort":
+        return result  # a median without a dim is a value, also where it is an integer
     *values, indices = result if isinstance(result, (list, tuple)) else [result]
     if indices.dtype is not torch.int64 or not x.ndim or not x.numel() or name == "msort":
         return result

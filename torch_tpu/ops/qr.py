@@ -113,7 +113,13 @@ def linalg_householder_product(input, tau):
     return hlo.reshape(_apply(vectors, flat(tau, 1), eye), input.shape)
 
 
-@op("aten::ormqr", check=of_lapack)
+def _check_ormqr(self, input2, input3, left=True, transpose=False) -> None:
+    # PyTorch looks at shapes before dtypes.
+    torch.ormqr(self.float(), input2.float(), input3.float(), left, transpose)
+    of_lapack(self)
+
+
+@op("aten::ormqr", check=_check_ormqr)
 def ormqr(self, input2, input3, left=True, transpose=False):
     vectors, taus, c = flat(self), flat(input2, 1), flat(input3)
     if not taus.numel:
