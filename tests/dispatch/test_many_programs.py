@@ -1,4 +1,4 @@
-"""A process keeps a bounded number of programs: each takes memory mappings, and those are bounded."""
+"""A process keeps a bounded number of programs: each takes memory mappings, which are bounded."""
 
 import gc
 import threading

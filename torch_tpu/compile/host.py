@@ -14,6 +14,8 @@ from collections.abc import Callable
 
 import torch
 
+from .vectorize import vectorize
+
 aten = torch.ops.aten
 _higher_order = torch.ops.higher_order
 
@@ -176,6 +178,8 @@ class HostPart:
             graph.call_function(torch._foreach_copy_, (list(writes), list(writes.values())))
         finished = [copies[self._outputs[i]] for i in self._finished]
         graph.output(([copies[n] for n in self._passed], finished))
+        if not finished:
+            vectorize(graph)
         graph.eliminate_dead_code(
             lambda n: n.target is torch._foreach_copy_ or n.op != "call_function"
         )
