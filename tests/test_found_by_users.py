@@ -170,3 +170,22 @@ def test_roundings_between_operators_can_be_kept():
 
     kept = torch.compile(product, options={"xla_allow_excess_precision": False})
     assert torch.equal(kept(x), product(x))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_product_sees_a_weight_that_was_updated_in_place(turned):
+    # XLA:CPU kept the packed weight of the first product, for sizes from about 768 x 1024.
+    weight = torch.randn(1024, 768).to("tpu")
+    x = torch.randn(128, 768 if turned else 1024).to("tpu")
+
+    def product():
+        return x @ (weight.t() if turned else weight)
+
+    compiled = torch.compile(lambda x, w: x @ (w.t() if turned else w))
+    product(), compiled(x, weight)
+    for _ in range(2):
+        weight.add_(1.0)
+        expected = x.cpu().double() @ (weight.t() if turned else weight).cpu().double()
+        for result in (product(), compiled(x, weight)):
+            error = (result.cpu().double() - expected).norm() / expected.norm()
+            assert error < 1e-6

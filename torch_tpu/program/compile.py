@@ -52,8 +52,13 @@ def compile_options(overrides: Mapping[str, bool | int | str] | None = None) -> 
     return encoded
 
 
-# XLA:CPU's own default makes `maximum(1, nan)` 1; TPUs and PyTorch propagate NaN.
-_CPU_OVERRIDES = {"xla_cpu_enable_fast_min_max": False}
+_CPU_OVERRIDES = {
+    # XLA:CPU's own default makes `maximum(1, nan)` 1; TPUs and PyTorch propagate NaN.
+    "xla_cpu_enable_fast_min_max": False,
+    # XNNPACK packs the right operand of a large product once and knows it again by its address; a
+    # weight that was updated in place (its memory donated) has the same address and other numbers.
+    "xla_cpu_use_xnnpack": False,
+}
 
 
 @functools.cache
