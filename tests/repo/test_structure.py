@@ -170,3 +170,9 @@ def test_every_room_is_in_the_readme():
         f"csrc/{p.name}/" for p in (ROOT / "csrc").iterdir() if p.is_dir()
     ]
     assert [room for room in rooms if f"`{room}`" not in readme] == []
+
+
+def test_no_two_test_modules_have_one_name():
+    # pytest imports them by name, and would leave the second out of the run with an error.
+    names = [path.name for path in PYTHON if path.name.startswith("test_")]
+    assert sorted(names) == sorted(set(names))
