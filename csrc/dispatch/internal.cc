@@ -90,7 +90,6 @@ const Entry& internal_entry(const Key& key) {
 }
 
 pjrt::BufferRef readable_array(const at::Tensor& tensor, Dims* dims) {
-  CallScope scope;
   Runtime::get();  // raises in a forked child, where the arrays of the parent are dead
   Cell* cell = cell_of(tensor);
   c10::ScalarType to = tensor.scalar_type();
@@ -100,6 +99,7 @@ pjrt::BufferRef readable_array(const at::Tensor& tensor, Dims* dims) {
       if (dims) *dims = now.dims;
       return now.array;
     }
+    CallScope scope;
     element_type(to);  // refuses dtypes XLA does not have
     auto nbytes = static_cast<int64_t>(tensor.storage().nbytes());
     auto width = static_cast<int64_t>(c10::elementSize(to));
@@ -123,11 +123,11 @@ pjrt::BufferRef readable_array(const at::Tensor& tensor, Dims* dims) {
 }
 
 pjrt::BufferRef dense_array(const at::Tensor& tensor, bool exact_dims) {
-  CallScope scope;
   Dims dims;
   pjrt::BufferRef array = readable_array(tensor, &dims);
   bool whole = covers_storage(tensor);
   if (whole && (!exact_dims || c10::ArrayRef<int64_t>(dims) == tensor.sizes())) return array;
+  CallScope scope;
   ViewPlan plan;
   if (!whole) plan = plan_view(dims, tensor.sizes(), tensor.strides(), tensor.storage_offset());
   Key key = start(Internal::kRead, tensor.scalar_type(), dims);
@@ -146,13 +146,13 @@ void check_writable(const at::Tensor& tensor) {
 
 void write_array(const at::Tensor& tensor, pjrt::BufferRef value) {
   if (tensor.numel() == 0) return;
-  CallScope scope;
   Cell* cell = cell_of(tensor);
   if (covers_storage(tensor)) {
     cell->replace(std::move(value), tensor.scalar_type(), tensor.sizes());
     return;
   }
   check_writable(tensor);
+  CallScope scope;
   for (;;) {
     readable_array(tensor, nullptr);  // gives the array the tensor's dtype
     Snapshot now(*cell);

@@ -12,23 +12,12 @@ import math
 import pytest
 import torch
 
+from ops.both_devices import Maker
+
 F32, F64, I8, I16, I32, I64 = (
     getattr(torch, name) for name in "float32 float64 int8 int16 int32 int64".split()
 )
 C64, BOOL, U8, U16, F16 = torch.complex64, torch.bool, torch.uint8, torch.uint16, torch.float16
-
-
-class _Device:
-    """Makes the tensors of a call on one device."""
-
-    def __init__(self, name: str):
-        self._name = name
-
-    def __call__(self, *shape: int, dtype: torch.dtype = F32) -> torch.Tensor:
-        return torch.ones(shape, dtype=dtype, device=self._name)
-
-    def at(self, *numbers, dtype: torch.dtype | None = None) -> torch.Tensor:
-        return torch.tensor(numbers, dtype=dtype, device=self._name)
 
 
 def _on_host(result):
@@ -40,14 +29,14 @@ def _on_host(result):
 def _same(call) -> None:
     """``call`` gives what it gives on the CPU, or raises the same class of exception, readably."""
     try:
-        wanted = call(_Device("cpu"))
+        wanted = call(Maker("cpu"))
     except Exception as error:  # noqa: BLE001 (its class is what is compared)
         with pytest.raises(type(error)) as raised:
-            call(_Device("tpu"))
+            call(Maker("tpu"))
         text = str(raised.value)
         assert "compilation failed" not in text and "cannot take these arguments" not in text
         return
-    torch.testing.assert_close(_on_host(call(_Device("tpu"))), _on_host(wanted), equal_nan=True)
+    torch.testing.assert_close(_on_host(call(Maker("tpu"))), _on_host(wanted), equal_nan=True)
 
 
 # ---- writing under a mask ------------------------------------------------------------------

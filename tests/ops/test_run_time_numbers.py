@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from ops.both_devices import error_of
+
 BAD = {
     "random_ beyond uint8": lambda d: torch.zeros(3, dtype=torch.uint8, device=d).random_(0, 300),
     "random_ below uint8": lambda d: torch.zeros(3, dtype=torch.uint8, device=d).random_(-1, 3),
@@ -31,25 +33,17 @@ GOOD = {
 }
 
 
-def _error(call, device):
-    try:
-        call(device)
-    except Exception as error:  # noqa: BLE001 - the class is what is compared
-        return type(error)
-    return None
-
-
 @pytest.mark.parametrize("name", BAD)
 def test_bad_numbers_are_refused_with_a_program_at_hand(name):
     for good in GOOD.values():
         good("tpu")
-    assert _error(BAD[name], "cpu") is not None
-    assert _error(BAD[name], "tpu") is _error(BAD[name], "cpu")
+    assert error_of(BAD[name], "cpu") is not None
+    assert error_of(BAD[name], "tpu") is error_of(BAD[name], "cpu")
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_good_numbers_pass(name):
-    assert _error(GOOD[name], "tpu") is None
+    assert error_of(GOOD[name], "tpu") is None
 
 
 def _first_element(device):

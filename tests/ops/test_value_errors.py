@@ -12,27 +12,16 @@ import math
 import pytest
 import torch
 
+from ops.both_devices import Maker
+
 U8, I8, I16, B = torch.uint8, torch.int8, torch.int16, torch.bool
 F16, F64, C64 = torch.float16, torch.float64, torch.complex64
-
-
-class _Maker:
-    """Makes the tensors of a call on one device."""
-
-    def __init__(self, device: str):
-        self.device = device
-
-    def __call__(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        return torch.ones(shape, dtype=dtype, device=self.device)
-
-    def places(self) -> torch.Tensor:
-        return torch.zeros(1, dtype=torch.int64, device=self.device)
 
 
 def _outcome(call, device: str):
     """The class of the exception, or the dtype of the result."""
     try:
-        result = call(_Maker(device))
+        result = call(Maker(device))
     except Exception as error:  # noqa: BLE001 (its class is what is compared)
         return type(error)
     return result.dtype
@@ -151,10 +140,10 @@ NUMBERS = {
     "hardtanh": lambda x, n, t: torch.nn.functional.hardtanh(x, 0, n),
     "threshold": lambda x, n, t: torch.threshold(x, 1, n),
     "masked_fill": lambda x, n, t: x.masked_fill(x > 0, n),
-    "index_fill": lambda x, n, t: x.index_fill(0, t.places(), n),
-    "index_add": lambda x, n, t: x.index_add(0, t.places(), x[:1], alpha=n),
-    "scatter": lambda x, n, t: x.scatter(0, t.places(), n),
-    "scatter, add": lambda x, n, t: x.scatter(0, t.places(), n, reduce="add"),
+    "index_fill": lambda x, n, t: x.index_fill(0, t.places(1), n),
+    "index_add": lambda x, n, t: x.index_add(0, t.places(1), x[:1], alpha=n),
+    "scatter": lambda x, n, t: x.scatter(0, t.places(1), n),
+    "scatter, add": lambda x, n, t: x.scatter(0, t.places(1), n, reduce="add"),
     "pad": lambda x, n, t: torch.nn.functional.pad(x, (1, 1), value=n),
     "fill_": lambda x, n, t: x.fill_(n),
     "full_like": lambda x, n, t: torch.full_like(x, n),

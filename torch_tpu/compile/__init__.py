@@ -1,6 +1,9 @@
 """torch.compile on the device: from a captured graph to a callable.
 
-`backend.py` is what Dynamo calls, `operator.py` makes a graph an operator of the core, `symbols.py`
-knows the sizes of a dynamic graph, `inspect.py` what the parts of a graph are. Lowering itself is
-`program/graph.py`, with the same rules as eager calls.
+`backend.py` is what Dynamo calls. `host.py` splits off what a graph computes on the CPU (and
+`vectorize.py` makes that quick), `operator.py` makes the rest an operator of the core, `buckets.py`
+one with a program for each set of rounded sizes. `inspect.py` knows what the parts of a graph are,
+`symbols.py` the sizes of a dynamic one. `options.py` checks ``options=``, `device_interface.py` is
+torch.tpu for Dynamo. Lowering itself is `program/graph.py` and `program/padded.py`, with the same
+rules as eager calls.
 """

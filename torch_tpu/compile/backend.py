@@ -15,6 +15,7 @@ import torch
 from .. import config, errors
 from ..program import decompose
 from . import options as xla_options
+from .inspect import example, tensors_of
 
 # Modes of torch.compile. They tune Inductor; here there is one way to compile, the best one known.
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -32,12 +33,10 @@ def tpu(
     ``mode`` is one of those of `torch.compile` and changes nothing. ``options`` are XLA options by
     name; an unknown one raises ValueError. A graph without a tensor on the device is Inductor's.
     """
-    if mode is not None and mode not in MODES:
-        raise ValueError(f"mode={mode!r} is none of {', '.join(MODES)}")
+    _check_mode(mode)
     if not _on_device(module, inputs):
         return _inductor(module, inputs)
-    checked = xla_options.checked(options or {})
-    return _aot_autograd(checked)(module, inputs)
+    return _compiled(module, inputs, options)
 
 
 def default(
@@ -48,9 +47,19 @@ def default(
     options: Mapping | None = None,
 ) -> Callable:
     """What torch.compile without ``backend=`` uses: `tpu` on the device, else Inductor."""
-    if _on_device(module, inputs):
-        return tpu(module, inputs, mode=mode, options=options)
-    return _inductor(module, inputs, mode, options)
+    if not _on_device(module, inputs):
+        return _inductor(module, inputs, mode, options)
+    _check_mode(mode)
+    return _compiled(module, inputs, options)
+
+
+def _check_mode(mode: str | None) -> None:
+    if mode is not None and mode not in MODES:
+        raise ValueError(f"mode={mode!r} is none of {', '.join(MODES)}")
+
+
+def _compiled(module, inputs, options: Mapping | None) -> Callable:
+    return _aot_autograd(xla_options.checked(options or {}))(module, inputs)
 
 
 def _inductor(module, inputs, mode: str | None = None, options: Mapping | None = None):
@@ -61,16 +70,11 @@ def _inductor(module, inputs, mode: str | None = None, options: Mapping | None =
 
 
 def _tensors(module: torch.fx.GraphModule, inputs: Sequence):
-    yield from (i for i in inputs if isinstance(i, torch.Tensor))
+    yield from tensors_of(inputs)
     yield from module.parameters()
     yield from module.buffers()
     for node in module.graph.nodes:
-        value = node.meta.get("example_value", node.meta.get("val"))
-        yield from (v for v in torch.utils._pytree.tree_leaves(value) if _is_tensor(v))
-
-
-def _is_tensor(value) -> bool:
-    return isinstance(value, torch.Tensor)
+        yield from tensors_of(node.meta.get("example_value", example(node)))
 
 
 def _on_device(module: torch.fx.GraphModule, inputs: Sequence) -> bool:

@@ -21,6 +21,7 @@ from .. import _core, config
 from ..lowering import hlo
 from ..lowering.builder import Builder, Value, building
 from ..lowering.registry import Meta
+from ..program import graph as lowering
 from ..program.padded import Extent, Layout, PaddedLowering, Sizes
 from . import inspect
 from .operator import GraphOperator, meta_of, register, split
@@ -65,12 +66,8 @@ def operator_of(module: torch.fx.GraphModule, label: str, options: Mapping) -> C
 
 def _symbols_of(module: torch.fx.GraphModule) -> list[sympy.Symbol]:
     """The symbols of tensor sizes."""
-    found: set = set()
-    for node in module.graph.nodes:
-        for value in torch.utils._pytree.tree_leaves(node.meta.get("val")):
-            if isinstance(value, torch.Tensor):
-                found |= symbols_of(value)
-    return sorted(found, key=str)
+    every = (t for node in module.graph.nodes for t in inspect.tensors_of(inspect.example(node)))
+    return sorted(set().union(*map(symbols_of, every)), key=str)
 
 
 class Flat:
@@ -129,7 +126,9 @@ class BucketedOperator:
         self._wanted = _function(self._symbols, self._equal)
         self._sizes_of = _function(self._symbols, [flat.dims for flat in self._out.values()])
         self._lengths = functools.lru_cache(256)(self._lengths_of)
-        self._handle = register(self, self._kinds, list(range(len(results))), options or {})
+        random = lowering.is_random(self.parts.module)
+        outputs = list(range(len(results)))
+        self._handle = register(self, self._kinds, outputs, random, options)
 
     # ---- what the graph is -------------------------------------------------------------------
 

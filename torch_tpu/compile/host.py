@@ -14,22 +14,15 @@ from collections.abc import Callable
 
 import torch
 
+from .inspect import example, tensors_of
 from .vectorize import vectorize
 
 aten = torch.ops.aten
 _higher_order = torch.ops.higher_order
 
 
-def _example(node: torch.fx.Node):
-    return node.meta.get("val")
-
-
-def _tensors(value) -> list[torch.Tensor]:
-    return [v for v in torch.utils._pytree.tree_leaves(value) if isinstance(v, torch.Tensor)]
-
-
 def _on_host(node: torch.fx.Node) -> bool:
-    tensors = _tensors(_example(node))
+    tensors = tensors_of(example(node))
     return bool(tensors) and all(t.device.type == "cpu" for t in tensors)
 
 
@@ -43,7 +36,7 @@ def _host_nodes(graph: torch.fx.Graph) -> dict[torch.fx.Node, None]:
     for node in graph.nodes:
         if node.op != "call_function" or not _on_host(node):
             continue
-        sources = [n for n in node.all_input_nodes if _tensors(_example(n))]
+        sources = [n for n in node.all_input_nodes if tensors_of(example(n))]
         movable = all(
             n in found or (_on_host(n) and n.op in ("placeholder", "get_attr")) for n in sources
         )
@@ -119,12 +112,14 @@ class HostPart:
     def _read_on_device(self) -> list[tuple[int, torch.device]]:
         """CPU inputs of the device's graph that must be copied there; single numbers need not."""
         nodes = self.module.graph.nodes
-        devices = [t.device for n in nodes for t in _tensors(_example(n)) if t.device.type == "tpu"]
+        devices = [
+            t.device for n in nodes for t in tensors_of(example(n)) if t.device.type == "tpu"
+        ]
         inputs = [n for n in nodes if n.op == "placeholder"]
         return [
             (i, devices[0])
             for i, n in enumerate(inputs)
-            if devices and n.users and _on_host(n) and _example(n).ndim
+            if devices and n.users and _on_host(n) and example(n).ndim
         ]
 
     def _consumed(self) -> list[torch.fx.Node]:
@@ -141,7 +136,7 @@ class HostPart:
             copies[node] = graph.node_copy(node, copies.__getitem__)
         for node in self._passed:
             copy = graph.placeholder(f"host_{node.name}")
-            copy.meta["val"] = _example(node)
+            copy.meta["val"] = example(node)
             copies[node] = copy
         written: dict[int, torch.fx.Node] = {}
         for node in self._whole.graph.nodes:
@@ -225,5 +220,5 @@ def _is_size(node: torch.fx.Node) -> bool:
     """Arithmetic on sizes, which both parts need."""
     if node.op != "call_function" or node.target is aten._local_scalar_dense.default:
         return False
-    is_number = isinstance(_example(node), (int, float, torch.SymInt, torch.SymFloat))
-    return is_number and not any(_tensors(_example(n)) for n in node.all_input_nodes)
+    is_number = isinstance(example(node), (int, float, torch.SymInt, torch.SymFloat))
+    return is_number and not any(tensors_of(example(n)) for n in node.all_input_nodes)

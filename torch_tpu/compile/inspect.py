@@ -8,7 +8,8 @@ import operator
 import torch
 
 from ..lowering.registry import RULES
-from .symbols import Bindings, expression, free_symbols, is_symbolic
+from ..program.graph import held
+from .symbols import Bindings, expression, is_symbolic, layout_symbols
 
 aten = torch.ops.aten
 
@@ -42,6 +43,11 @@ _LISTS_OF_VIEWS = frozenset({aten.split.Tensor, aten.split_with_sizes.default, a
 def example(node: torch.fx.Node):
     """The fake value a node was captured with."""
     return node.meta.get("val")
+
+
+def tensors_of(value) -> list[torch.Tensor]:
+    """The tensors in a value and in its lists."""
+    return [v for v in torch.utils._pytree.tree_leaves(value) if isinstance(v, torch.Tensor)]
 
 
 def is_tensor(node: torch.fx.Node) -> bool:
@@ -100,7 +106,8 @@ class Parts:
         self.inputs = [n for n in nodes if n.op == "placeholder"]
         self.constants = _constants(module)
         self.written = _written(nodes)
-        self._sizes = set().union(*(free_symbols(example(n)) for n in nodes if "val" in n.meta))
+        every = (t for n in nodes for t in tensors_of(example(n)))
+        self._sizes = set().union(*map(layout_symbols, every))
         self.kinds = [self._kind(node) for node in self.inputs]
         self.outputs = list(module.graph.output_node().args[0])
         self.symbolic = any(is_symbolic(example(n)) for n in self.inputs)
@@ -209,16 +216,10 @@ def _constants(module: torch.fx.GraphModule) -> dict[torch.fx.Node, torch.Tensor
     found = {}
     for node in module.graph.nodes:
         if node.op == "get_attr":
-            value = _attribute(module, node.target)
+            value = held(node)
             if isinstance(value, torch.Tensor):
                 found[node] = value
     return found
-
-
-def _attribute(module, path: str):
-    for name in path.split("."):
-        module = getattr(module, name)
-    return module
 
 
 def _written(nodes) -> dict[torch.fx.Node, torch.fx.Node]:

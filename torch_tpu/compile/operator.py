@@ -34,10 +34,13 @@ _names = itertools.count()
 _ROLES = {"tensor": "r", "written": "w", "size": "s", "value": "v", "number": "n", "nothing": "-"}
 
 
-def register(graph, kinds: list[str], sources: list[int], options: Mapping) -> _core.Graph:
+def register(
+    graph, kinds: list[str], sources: list[int], random: bool, options: Mapping | None = None
+) -> _core.Graph:
     """The core's operator that runs ``graph``, by its `body` and `meta`, under its name.
 
-    ``kinds`` says what each input is (`inspect.Parts`), ``sources`` where each output comes from.
+    ``kinds`` says what each input is (`inspect.Parts`), ``sources`` where each output comes from,
+    ``random`` whether the body wants a generator state. The operator lives as long as ``graph``.
     """
     # The table of rules must not keep a graph alive that nobody can call any more.
     held = weakref.ref(graph)
@@ -50,10 +53,10 @@ def register(graph, kinds: list[str], sources: list[int], options: Mapping) -> _
         body=body,
         runtime=("values", "numbers"),
         writes=("writes",),
-        random=lowering.is_random(graph.parts.module),
+        random=random,
         meta=lambda **arguments: held().meta(**arguments),
         graph=True,
-        options=options,
+        options=options or {},
     )
     RULES[graph.name] = rule
     weakref.finalize(graph, RULES.pop, graph.name, None)
@@ -81,7 +84,8 @@ class GraphOperator:
         self._sources = [self._source(output) for output in self.parts.outputs]
         self._plain = all(isinstance(source, int) for source in self._sources)
         sources = self._sources if self._plain else list(range(len(self.parts.results)))
-        self._handle = register(self, self.parts.kinds, sources, options or {})
+        random = lowering.is_random(module)
+        self._handle = register(self, self.parts.kinds, sources, random, options)
 
     def _source(self, output):
         """Where an output comes from: result >= 0 of the program, input -1 - i, or a view."""
@@ -114,12 +118,8 @@ class GraphOperator:
         """The outputs of the graph from the results of the program."""
         if self._plain:
             return [produced[s] if s >= 0 else inputs[-1 - s] for s in self._sources]
-        bindings = self._bindings(inputs) if self.parts.symbolic else None
+        bindings = self._bound(inputs) if self.parts.symbolic else None
         return [self._output(source, inputs, produced, bindings) for source in self._sources]
-
-    def _bindings(self, inputs: list) -> Bindings:
-        arguments = [tuple(i.shape) if isinstance(i, torch.Tensor) else i for i in inputs]
-        return Bindings([inspect.example(p) for p in self.parts.inputs], arguments)
 
     @staticmethod
     def _output(source, inputs: list, produced, bindings: Bindings | None):
@@ -135,6 +135,7 @@ class GraphOperator:
     # ---- a miss ----------------------------------------------------------------------------
 
     def _bound(self, inputs: list) -> Bindings:
+        """What the symbols stand for; inputs may be tensors, meta tensors or values."""
         arguments = [
             tuple(i.shape) if inspect.is_tensor(p) and i is not None else i
             for p, i in zip(self.parts.inputs, inputs, strict=True)

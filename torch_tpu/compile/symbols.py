@@ -6,7 +6,7 @@ inputs. Nothing is traced again for a new size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import sympy
 import torch
@@ -68,16 +68,18 @@ class Bindings:
         return self.number(value)
 
 
-def free_symbols(value) -> set:
-    """The symbols in sizes, strides and offset of a fake tensor, or of each in a list."""
-    if isinstance(value, (list, tuple)):
-        return set().union(*map(free_symbols, value))
-    if not isinstance(value, torch.Tensor):
-        return set()
-    numbers = (*value.shape, *value.stride(), value.storage_offset())
-    return set().union(
-        *(expression(n).free_symbols for n in numbers if isinstance(n, torch.SymInt))
-    )
+def _in_numbers(numbers: Iterable) -> set:
+    return set().union(*(getattr(expression(n), "free_symbols", ()) for n in numbers))
+
+
+def symbols_of(value) -> set:
+    """The symbols in a number, or in the sizes of a fake tensor."""
+    return _in_numbers(value.shape if isinstance(value, torch.Tensor) else (value,))
+
+
+def layout_symbols(tensor: torch.Tensor) -> set:
+    """The symbols in sizes, strides and offset of a fake tensor."""
+    return _in_numbers((*tensor.shape, *tensor.stride(), tensor.storage_offset()))
 
 
 def is_symbolic(value) -> bool:
@@ -89,12 +91,6 @@ def is_symbolic(value) -> bool:
     else:
         numbers = (value,)
     return any(isinstance(n, (torch.SymInt, torch.SymFloat)) for n in numbers)
-
-
-def symbols_of(value) -> set:
-    """The symbols in a number, or in the sizes of a fake tensor."""
-    numbers = value.shape if isinstance(value, torch.Tensor) else (value,)
-    return set().union(*(getattr(expression(n), "free_symbols", ()) for n in numbers))
 
 
 def dtype_of(number) -> torch.dtype:

@@ -9,17 +9,15 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import weakref
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch.utils import _pytree as pytree
 
 from .. import _core
-from ..compile import operator  # noqa: F401 - defines the schema of graphs
-from ..dispatch.register import options_of
+from ..compile.operator import register
 from ..lowering.builder import Value, current
-from ..lowering.registry import RULES, Meta, Rule
+from ..lowering.registry import Meta
 from .signature import GENERATOR, WEIGHTS, Parameter, Signature
 
 _names = itertools.count()
@@ -59,8 +57,9 @@ class Program:
             n: t.detach().to(self.device, copy=n in mutated) for n, t in weights.items()
         }
         self._module = _Module(text, signature)
-        self._handle = _register(self._module)
-        weakref.finalize(self, RULES.pop, self._module.name, None)
+        kinds = ["written" if written else "tensor" for written in self._module.written]
+        outputs = list(range(len(self._module.outputs)))
+        self._handle = register(self._module, kinds, outputs, signature.random)
 
     def __repr__(self) -> str:
         inputs = ", ".join(_described(p) for p in self.signature.parameters if p.kind == "input")
@@ -156,7 +155,7 @@ class _Module:
         results = [self.signature.results[i] for i in self.outputs]
         return [[Meta(r.shape, r.dtype, r.strides) for r in results]]
 
-    def body(self, reads, writes, rng=None, **no_numbers):
+    def body(self, reads, writes, sizes, values, numbers, rng):
         if self._host_kernels and not _core.has_host_kernels():
             raise RuntimeError(
                 "this program has operators that run as host kernels of XLA's CPU plugin; "
@@ -174,19 +173,6 @@ class _Module:
             builder.functions.append(self.functions)
         kinds = [(r.shape, r.dtype) for r in self.signature.results]
         return builder.emit("func.call", operands, kinds, f"callee = @{_FUNCTION}")
-
-
-def _register(module: _Module):
-    RULES[module.name] = rule = Rule(
-        name=module.name,
-        body=module.body,
-        writes=("writes",),
-        random=module.signature.random,
-        meta=module.meta,
-        graph=True,
-    )
-    roles = "".join("w" if written else "r" for written in module.written)
-    return _core.Graph(options_of(rule), roles, list(range(len(module.outputs))))
 
 
 _MODULE = re.compile(r"\A\s*module\b[^\n]*\{\n(.*)\n\}\s*\Z", re.DOTALL)

@@ -182,6 +182,11 @@ def _kind(x) -> tuple[str, object]:
     return "bool" if x.dtype is torch.bool else "int", x.dtype
 
 
+def undefined(name: str, dtype, error: type[Exception] = NotImplementedError) -> None:
+    """Raise what CPU PyTorch raises for a dtype that an operator is not defined for."""
+    raise error(f"aten::{name} is not defined for {dtype}")
+
+
 def refuse(name: str, *operands, **errors: type[Exception]) -> None:
     """Raise ``errors[kind]`` for an operand of that kind: complex, float, int or bool.
 
@@ -190,7 +195,7 @@ def refuse(name: str, *operands, **errors: type[Exception]) -> None:
     for operand in operands:
         kind, dtype = _kind(operand)
         if kind in errors:
-            raise errors[kind](f"aten::{name} is not defined for {dtype}")
+            undefined(name, dtype, errors[kind])
 
 
 FLOATS_ONLY = dict.fromkeys(("int", "bool"), NotImplementedError)

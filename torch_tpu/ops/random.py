@@ -17,6 +17,7 @@ import torch
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op
+from .common import undefined
 
 _FILL = {"overwrites": True, "random": True}
 _SPREAD = {"std": ">= 0"}
@@ -25,9 +26,6 @@ _MANTISSA = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.floa
 
 
 # ---- sources ---------------------------------------------------------------------------------
-
-
-split = hlo.rng_split
 
 
 def _words(rng: Value, shape, dtype: torch.dtype) -> tuple[Value, int]:
@@ -54,7 +52,7 @@ def open_unit(rng: Value, shape, work: torch.dtype) -> Value:
 def gaussian(rng: Value, shape, work: torch.dtype) -> Value:
     """Standard normal numbers, two from each pair of uniforms."""
     count = math.prod(shape)
-    first, second = split(rng, 2)
+    first, second = hlo.rng_split(rng, 2)
     half = ((count + 1) // 2,)
     radius = hlo.sqrt(hlo.log(open_unit(first, half, work)) * -2)
     angle = unit(second, half, work) * (2 * math.pi)
@@ -75,11 +73,6 @@ UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 """Unsigned integers for which PyTorch has conversions and few operators."""
 
 
-def refuse(name: str, dtype: torch.dtype) -> None:
-    """Raise what CPU PyTorch raises for a dtype that a distribution is not defined for."""
-    raise NotImplementedError(f"aten::{name} is not defined for {dtype}")
-
-
 def _floating(name: str, complex_too: bool = False, empty: bool = True) -> dict:
     """The `check` of a fill with real (or complex) numbers; of nothing, most fills take any."""
 
@@ -87,7 +80,7 @@ def _floating(name: str, complex_too: bool = False, empty: bool = True) -> dict:
         if self.is_floating_point() or (complex_too and self.is_complex()):
             return
         if self.numel() or not empty:
-            refuse(name, self.dtype)
+            undefined(name, self.dtype)
 
     return {"check": check}
 
@@ -97,7 +90,7 @@ def _check_normal(mean, std, out=None) -> None:
     if tensors[-1] is std and std.is_complex():
         raise RuntimeError("normal expects standard deviation to be non-complex")
     if std is tensors[-1] and std.numel() and std.dtype in UNSIGNED:
-        refuse("normal", std.dtype)
+        undefined("normal", std.dtype)
     # The first tensor says what is drawn.
     _floating("normal", complex_too=True)["check"](tensors[0] if out is None else out)
 
@@ -115,7 +108,7 @@ def _continuous(name: str, empty: bool) -> dict:
 
 def _check_geometric(self) -> None:
     if (self.dtype in (torch.bool, *UNSIGNED) or self.is_complex()) and self.numel():
-        refuse("geometric", self.dtype)
+        undefined("geometric", self.dtype)
 
 
 def _check_coins(self, p=None, out=None) -> None:
@@ -124,10 +117,10 @@ def _check_coins(self, p=None, out=None) -> None:
         return
     chance = self if p is None else p
     if isinstance(chance, torch.Tensor) and not chance.is_floating_point():
-        refuse("bernoulli", chance.dtype)
+        undefined("bernoulli", chance.dtype)
     coins = self if out is None else out
     if coins.dtype in UNSIGNED or coins.is_complex():
-        refuse("bernoulli", coins.dtype)
+        undefined("bernoulli", coins.dtype)
 
 
 def _check_integers(self, to=None, **given) -> None:
@@ -138,7 +131,7 @@ def _check_integers(self, to=None, **given) -> None:
             f"{self.dtype}"
         )
     if self.numel() and (self.is_complex() or (self.dtype in UNSIGNED and not bounded)):
-        refuse("random", self.dtype)
+        undefined("random", self.dtype)
 
 
 def _scalar(number, work: torch.dtype, shape) -> Value:
@@ -157,7 +150,7 @@ def _scalar(number, work: torch.dtype, shape) -> Value:
 def uniform(self, from_=0.0, to=1.0, rng=None):
     if self.is_complex:
         real = real_dtype(self.dtype)
-        parts = [_uniform(r, self.shape, real, from_, to) for r in split(rng, 2)]
+        parts = [_uniform(r, self.shape, real, from_, to) for r in hlo.rng_split(rng, 2)]
         return hlo.complex(*parts)
     return _uniform(rng, self.shape, self.dtype, from_, to)
 
@@ -174,7 +167,7 @@ def _normal(rng: Value, shape, dtype: torch.dtype, mean, std) -> Value:
     work = real_dtype(dtype)
     if dtype.is_complex:
         # The variance is shared between the parts.
-        parts = [gaussian(r, shape, work) for r in split(rng, 2)]
+        parts = [gaussian(r, shape, work) for r in hlo.rng_split(rng, 2)]
         noise = hlo.complex(*(p * math.sqrt(0.5) for p in parts))
         work = dtype
     else:

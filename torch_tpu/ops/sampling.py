@@ -16,8 +16,8 @@ import torch
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import expected, op
-from .common import is_infinite
-from .random import UNSIGNED, exponential_unit, gaussian, open_unit, refuse, split, unit
+from .common import is_infinite, undefined
+from .random import UNSIGNED, exponential_unit, gaussian, open_unit, unit
 
 # ---- permutations and categories -------------------------------------------------------------
 
@@ -29,7 +29,7 @@ _MOST_INDICES = {torch.float16: 2**11, torch.float32: 2**24, torch.float64: 2**5
 def _check_randperm(n, dtype=None, out=None) -> None:
     dtype = dtype or (torch.int64 if out is None else out.dtype)
     if dtype in (torch.bool, *UNSIGNED) or dtype.is_complex:
-        refuse("randperm", dtype)
+        undefined("randperm", dtype)
     most = torch.iinfo(dtype).max if not dtype.is_floating_point else _MOST_INDICES.get(dtype, n)
     if n - 1 > most:
         raise RuntimeError(f"aten::randperm: {dtype} cannot hold the indices below n = {n}")
@@ -132,7 +132,7 @@ def rejection(
         return hlo.not_(hlo.reduce(done, "and", range(len(shape))))
 
     def again(state, value, done):
-        state, *states = split(state, draws + 1)
+        state, *states = hlo.rng_split(state, draws + 1)
         accepted, candidate = attempt(states)
         fresh = hlo.binary("and", accepted, hlo.not_(done))
         return [state, hlo.select(fresh, candidate, value), hlo.binary("or", done, accepted)]
@@ -152,7 +152,7 @@ def log_gamma_sample(rng: Value, alpha: Value) -> Value:
     Shapes below one sample ``alpha + 1`` and multiply by ``u ** (1 / alpha)``, whose logarithm does
     not underflow. Where the method has no real ``d``, as for NaN, the result is NaN.
     """
-    loop, boost = split(rng, 2)
+    loop, boost = hlo.rng_split(rng, 2)
     small = alpha < 1.0
     d = hlo.select(small, alpha + 1.0, alpha) - 1 / 3
     c = hlo.rsqrt(d * 9.0)
@@ -175,7 +175,7 @@ def log_gamma_sample(rng: Value, alpha: Value) -> Value:
 def _check_float(name: str) -> dict:
     def check(self) -> None:
         if not self.is_floating_point():
-            refuse(name, self.dtype)
+            undefined(name, self.dtype)
 
     return {"check": check}
 
@@ -236,7 +236,7 @@ def _poisson_small(rng: Value, rate: Value) -> Value:
         return hlo.reduce(left >= 0.0, "or", range(len(shape)))
 
     def again(state, count, left):
-        state, draw = split(state, 2)
+        state, draw = hlo.rng_split(state, 2)
         left = left + hlo.log(open_unit(draw, shape, work))
         return [state, count + (left >= 0.0).to(work), left]
 
@@ -278,7 +278,7 @@ def _log_factorial_rest(k: Value) -> Value:
 def poisson(self, rng=None):
     rate = self.to(promote.compute_dtype(self.dtype))
     bad, large = _is_bad(rate), rate >= 10.0
-    first, second = split(rng, 2)
+    first, second = hlo.rng_split(rng, 2)
     small = _poisson_small(first, hlo.select(large | bad, hlo.zeros_like(rate), rate))
     big = _poisson_large(second, hlo.select(large, rate, hlo.full_like(rate, 10)))
     drawn = hlo.select(large, big, small)
@@ -297,7 +297,7 @@ def _binomial_small(rng: Value, count: Value, p: Value) -> Value:
         return hlo.reduce(place <= count, "or", range(len(shape)))
 
     def again(state, found, place):
-        state, draw = split(state, 2)
+        state, draw = hlo.rng_split(state, 2)
         gap = hlo.unary("ceil", hlo.log(open_unit(draw, shape, work)) / log_miss)
         place = place + hlo.maximum(gap, hlo.full_like(gap, 1))
         return [state, found + (place <= count).to(work), place]
@@ -368,7 +368,7 @@ def binomial(count, prob, rng=None):
     drawless = nothing | everything | bad
     q = hlo.select(drawless, zero, hlo.select(flipped, 1.0 - p, p))
     large = hlo.not_(drawless) & (count * q >= 10.0)
-    first, second = split(rng, 2)
+    first, second = hlo.rng_split(rng, 2)
     # Elements of the other branch get parameters that finish at once.
     none = large | drawless
     small = _binomial_small(

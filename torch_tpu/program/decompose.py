@@ -34,7 +34,12 @@ def table() -> dict:
 
 def available(name: str) -> bool:
     """Whether PyTorch has a decomposition of the overload ``name`` (``"aten::lerp.Scalar"``)."""
-    return name.startswith("aten::") and overload(name) in table()
+    from torch._decomp import decomposition_table
+
+    if not name.startswith("aten::"):
+        return False
+    op = overload(name)
+    return op in decomposition_table and not has_rule(op)
 
 
 def lower(name: str, named: dict, expected: list) -> list:

@@ -17,12 +17,12 @@ from ..lowering.builder import Value
 
 aten = torch.ops.aten
 
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 _SAVES_STATE = torch.ops.higher_order.run_and_save_rng_state
 
 # Checks of values: PyTorch acts on them while it captures; Strict mode does not look at values.
-_ASSERTIONS = frozenset(
+ASSERTIONS = frozenset(
     {
         aten._assert_async.default,
         aten._assert_async.msg,
@@ -39,16 +39,16 @@ def lower_graph(graph: torch.fx.Graph, inputs: Sequence):
     return Lowering(registry.meta_of).outputs(graph, inputs)
 
 
-def _rule(node: torch.fx.Node) -> registry.Rule | None:
+def rule_of(node: torch.fx.Node) -> registry.Rule | None:
     if not isinstance(node.target, torch._ops.OpOverload):
         return None
     rule = registry.RULES.get(node.target.name())
     return None if rule is None or rule.procedure else rule
 
 
-def _is_number(node: torch.fx.Node) -> bool:
+def is_number(node: torch.fx.Node) -> bool:
     value = node.meta.get("val")
-    return isinstance(value, (bool, int, float, *_SYMBOLIC))
+    return isinstance(value, (bool, int, float, *SYMBOLIC))
 
 
 def _modules(module: torch.fx.GraphModule) -> Iterator[torch.fx.GraphModule]:
@@ -72,9 +72,9 @@ def check(module: torch.fx.GraphModule) -> None:
             ):
                 continue
             known = (
-                _rule(node) is not None
-                or _is_number(node)
-                or node.target in _ASSERTIONS
+                rule_of(node) is not None
+                or is_number(node)
+                or node.target in ASSERTIONS
                 or node.target in control_flow.LOWERINGS
                 or node.target in (aten.copy_.default, aten._local_scalar_dense.default)
             )
@@ -82,7 +82,7 @@ def check(module: torch.fx.GraphModule) -> None:
                 raise NotImplementedError(f"{node.target} has no lowering inside a graph")
 
 
-def _held(node: torch.fx.Node):
+def held(node: torch.fx.Node):
     """What a ``get_attr`` node names: a constant, or the graph of a branch or a body."""
     return operator.attrgetter(node.target)(node.graph.owning_module)
 
@@ -96,7 +96,7 @@ def draws(node: torch.fx.Node) -> bool:
     """Whether a node takes numbers from the generator."""
     if node.op != "call_function":
         return False
-    rule = _rule(node)
+    rule = rule_of(node)
     return node.target is _SAVES_STATE or rule is not None and rule.random
 
 
@@ -130,7 +130,7 @@ class Lowering:
                 values[node] = next(remaining)
             elif node.op == "get_attr":
                 given = (attributes or {}).get(node)
-                values[node] = self._attribute(_held(node) if given is None else given)
+                values[node] = self._attribute(held(node) if given is None else given)
             elif node.op == "call_function":
                 values[node] = self._call(node, values, states)
         return values
@@ -177,15 +177,15 @@ class Lowering:
         target = node.target
         if target is operator.getitem:
             return args[0][args[1]]
-        if _is_number(node):
+        if is_number(node):
             return self._number(node, args, kwargs)
-        if target in _ASSERTIONS:
+        if target in ASSERTIONS:
             return None
         if target is aten.copy_.default:
             return args[1]
         if target in control_flow.LOWERINGS:
             return control_flow.LOWERINGS[target](self, node, *args, **kwargs)
-        rule = _rule(node)
+        rule = rule_of(node)
         if rule is None:
             raise NotImplementedError(f"{target} has no lowering inside a graph")
         if rule.random and self._rng is None:

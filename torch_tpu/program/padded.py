@@ -25,8 +25,6 @@ from ..lowering.builder import Value
 from ..lowering.registry import Meta
 from . import graph as lowering
 
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-
 Dims = tuple[sympy.Expr, ...]
 
 
@@ -51,7 +49,7 @@ class Sizes:
         self._extents: dict[sympy.Expr, Value] = {}
 
     def expression(self, number) -> sympy.Expr:
-        found = number.node.expr if isinstance(number, _SYMBOLIC) else sympy.sympify(number)
+        found = number.node.expr if isinstance(number, lowering.SYMBOLIC) else sympy.sympify(number)
         return found.xreplace(self._fixed)
 
     def known(self, expression: sympy.Expr) -> bool:
@@ -100,7 +98,7 @@ class Sizes:
             return [self.meta(v) for v in value]
         if isinstance(value, torch.SymInt):
             return self.capacity(self.expression(value))
-        if isinstance(value, _SYMBOLIC):
+        if isinstance(value, lowering.SYMBOLIC):
             raise NotImplementedError(f"the number {value} depends on sizes")
         return value
 
@@ -268,17 +266,17 @@ class PaddedLowering(lowering.Lowering):
     def dims(self, node: torch.fx.Node) -> Dims:
         value = node.meta.get("val")
         if value is None and node.op == "get_attr":
-            value = lowering._held(node)
+            value = lowering.held(node)
         return self.sizes.dims(value)
 
     def _call(self, node: torch.fx.Node, values: Mapping, states: Iterator[Value]):
-        if lowering._is_number(node):
+        if lowering.is_number(node):
             return self._size(node, values)
         if node.target is operator.getitem or not self._is_dynamic(node, values):
             return super()._call(node, values, states)
-        if node.target in lowering._ASSERTIONS:
+        if node.target in lowering.ASSERTIONS:
             return None
-        if lowering._rule(node) is None:
+        if lowering.rule_of(node) is None:
             raise NotImplementedError(f"{node.target} with sizes that calls decide")
         call = Call(self, node, values)
         if call.rule.random:
@@ -290,7 +288,7 @@ class PaddedLowering(lowering.Lowering):
 
     def _size(self, node: torch.fx.Node, values: Mapping):
         number = node.meta["val"]
-        if not isinstance(number, _SYMBOLIC):
+        if not isinstance(number, lowering.SYMBOLIC):
             return number
         expression = self.sizes.expression(number)
         if self.sizes.known(expression):
