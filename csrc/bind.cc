@@ -5,11 +5,13 @@
 #include "device/generator.h"
 #include "device/hooks.h"
 #include "device/storage.h"
+#include "dispatch/deferred.h"
 #include "dispatch/executable_handle.h"
 #include "dispatch/graph.h"
 #include "dispatch/internal.h"
 #include "dispatch/python.h"
 #include "dispatch/register.h"
+#include "dispatch/source_line.h"
 
 namespace py = pybind11;
 
@@ -146,8 +148,13 @@ void bind_runtime(py::module_& m) {
     if (device >= 0) without_gil([&] { set_current_device(device); });
     return previous;
   });
-  m.def("synchronize",
-        [](int device) { without_gil([&] { synchronize(checked_device(device)); }); });
+  m.def("synchronize", [](int device) {
+    without_gil([&] {
+      int index = checked_device(device);
+      guarded("synchronize", [&] { flush(index, FlushCause::kSynchronize); });
+      synchronize(index);
+    });
+  });
   m.def("device_info", &device_info);
   m.def("has_host_kernels", [] { return runtime().host_kernels(); });
   m.def("memory_stats", &memory_stats);
@@ -182,6 +189,41 @@ void bind_programs(py::module_& m) {
   m.def("register_operator", [](const py::dict& rule) { return register_rule(to_options(rule)); });
 }
 
+py::dict flush_stats() {
+  const FlushStats& stats = FlushStats::get();
+  auto cause = [&](FlushCause which) { return stats.causes[static_cast<size_t>(which)].load(); };
+  py::dict result;
+  result["value"] = cause(FlushCause::kValue);
+  result["synchronize"] = cause(FlushCause::kSynchronize);
+  result["operators"] = cause(FlushCause::kOperators);
+  result["bytes"] = cause(FlushCause::kBytes);
+  result["repetition"] = cause(FlushCause::kRepetition);
+  result["recorded"] = stats.operators.load();
+  result["largest"] = stats.largest.load();
+  result["last"] = stats.last.load();
+  result["unused"] = stats.unused.load();
+  result["hits"] = stats.hits.load();
+  result["misses"] = stats.misses.load();
+  result["one_by_one"] = stats.one_by_one.load();
+  return result;
+}
+
+void bind_modes(py::module_& m) {
+  m.def("eager_mode", [] { return static_cast<int>(eager_mode()); });
+  m.def("set_eager_mode", [](int mode) {
+    without_gil([&] {
+      guarded("the change of the eager mode",
+              [&] { set_eager_mode(static_cast<EagerMode>(mode)); });
+    });
+  });
+  m.def("set_defer_limits", [](int64_t operators, int64_t bytes) {
+    DeferLimits::get().operators.store(operators);
+    DeferLimits::get().bytes.store(bytes);
+  });
+  m.def("flush_stats", &flush_stats);
+  m.def("set_library_folders", &set_library_folders);
+}
+
 }  // namespace
 
 }  // namespace torch_tpu
@@ -191,4 +233,5 @@ PYBIND11_MODULE(_core, m) {
   torch_tpu::bind_runtime(m);
   torch_tpu::bind_programs(m);
   torch_tpu::bind_graph(m);
+  torch_tpu::bind_modes(m);
 }

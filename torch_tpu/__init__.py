@@ -47,13 +47,14 @@ def _load() -> types.ModuleType:
     # file is called missing; `from torch_tpu import _core` would blame a circular import.
     import torch_tpu._core as _core
 
-    from .api import amp, module, plugin
+    from .api import amp, module, modes, plugin
     from .dispatch.register import register_all
 
     _core.set_plugin_chooser(plugin.find)
     _core.expect_devices(plugin.expected_device_count())
     register_all()
     amp.set_default_dtype()
+    modes.start()
     _extend_dynamo()
     return module.build()
 

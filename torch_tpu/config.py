@@ -48,6 +48,13 @@ def parse_directory(text: str) -> Path:
     return Path(os.path.abspath(os.path.expanduser(text)))
 
 
+def parse_switch(text: str) -> bool:
+    """1 or 0."""
+    if text not in ("0", "1"):
+        raise ValueError("expected 0 or 1")
+    return text == "1"
+
+
 def choice(*allowed: str) -> Callable[[str], str]:
     """A parser that accepts exactly these words."""
 
@@ -140,6 +147,30 @@ OPTIONS: dict[str, Option] = {
             "fsspec understands.",
         ),
         Option(
+            "TORCH_TPU_LAUNCH_BLOCKING",
+            False,
+            parse_switch,
+            "1 starts in the eager mode Debug: every operator completes before the next.",
+        ),
+        Option(
+            "TORCH_TPU_DEFER_AND_FUSE",
+            False,
+            parse_switch,
+            "1 starts in the eager mode DeferAndFuse: runs of operators become one program.",
+        ),
+        Option(
+            "TORCH_TPU_DEFER_OPERATORS",
+            512,
+            parse_count,
+            "How many operators DeferAndFuse records at most before it hands them over.",
+        ),
+        Option(
+            "TORCH_TPU_DEFER_BYTES",
+            1 << 30,
+            parse_bytes,
+            "How much memory recorded operators may keep alive that nobody else refers to.",
+        ),
+        Option(
             "TORCH_TPU_LOG",
             "",
             parse_text,
@@ -170,6 +201,22 @@ def fallback() -> str:
 
 def memory_limit() -> int | None:
     return get("TORCH_TPU_MEMORY_LIMIT")
+
+
+def launch_blocking() -> bool:
+    return get("TORCH_TPU_LAUNCH_BLOCKING")
+
+
+def defer_and_fuse() -> bool:
+    return get("TORCH_TPU_DEFER_AND_FUSE")
+
+
+def defer_operators() -> int:
+    return get("TORCH_TPU_DEFER_OPERATORS")
+
+
+def defer_bytes() -> int:
+    return get("TORCH_TPU_DEFER_BYTES")
 
 
 def log_topics() -> frozenset[str]:

@@ -10,7 +10,7 @@ namespace {
 struct Caches {
   std::mutex mutex;
   std::unordered_set<Cache*> all;
-  std::vector<std::unique_ptr<Entry>> retired;
+  std::vector<std::shared_ptr<Entry>> retired;
   std::atomic<bool> has_retired{false};
   std::atomic<size_t> entries{0};
   std::atomic<int> calls{0};
@@ -22,7 +22,7 @@ Caches& caches() {
 }
 
 // With the mutex held.
-void retire(std::unordered_multimap<uint64_t, std::unique_ptr<Entry>> entries) {
+void retire(std::unordered_multimap<uint64_t, std::shared_ptr<Entry>> entries) {
   Caches& state = caches();
   state.entries.fetch_sub(entries.size());
   for (auto& [hash, entry] : entries) state.retired.push_back(std::move(entry));
@@ -31,7 +31,7 @@ void retire(std::unordered_multimap<uint64_t, std::unique_ptr<Entry>> entries) {
 
 void free_retired() {
   Caches& state = caches();
-  std::vector<std::unique_ptr<Entry>> freed;  // after the lock is released
+  std::vector<std::shared_ptr<Entry>> freed;  // after the lock is released
   std::lock_guard guard(state.mutex);
   // Nobody can find a retired entry any more, so only a call that began earlier may hold one.
   if (state.calls.load() != 1) return;
@@ -40,6 +40,11 @@ void free_retired() {
 }
 
 }  // namespace
+
+uint64_t Entry::next_id() {
+  static std::atomic<uint64_t> count{0};
+  return count.fetch_add(1) + 1;
+}
 
 Cache::Cache() {
   Caches& state = caches();
@@ -54,7 +59,7 @@ Cache::~Cache() {
   clear();
 }
 
-const Entry* Cache::insert(const Key& key, std::unique_ptr<Entry> entry) {
+const Entry* Cache::insert(const Key& key, std::shared_ptr<Entry> entry) {
   entry->key.assign(key.words().begin(), key.words().end());
   std::unique_lock guard(mutex_);
   auto it = entries_.emplace(key.hash(), std::move(entry));

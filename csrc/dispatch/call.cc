@@ -567,7 +567,7 @@ void OpKernel::call(torch::jit::Stack* stack) {
   }
   c10::SmallVector<pjrt::BufferRef, 4> arrays;
   TakenCells taken;
-  if (entry->program) {
+  if (entry->runs) {
     try {
       run_entry(*entry, state.operands, state.device, arrays, taken);
     } catch (const pjrt::Error& error) {

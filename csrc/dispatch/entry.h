@@ -1,6 +1,7 @@
 // What the cache holds for a key: the program, which operands it takes, what its results are.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -22,9 +23,12 @@ struct OutputSpec {
 
 constexpr int32_t kConstantGroup = -2;
 
-struct Entry {
+struct Entry : std::enable_shared_from_this<Entry> {
+  const uint64_t id = next_id();  // of this process
   std::vector<int64_t> key;
-  std::shared_ptr<pjrt::Executable> program;  // null: nothing to run
+  bool runs = false;               // whether there is a program
+  bool deferrable = false;         // whether the program may become part of a larger one
+  std::shared_ptr<void> source;    // the program before it is compiled (Python: program.Lowered)
   std::vector<int32_t> operands;   // argument i of the program is operands[i] of the call
   std::vector<int32_t> donations;  // arguments of the program whose memory a result may take over
   std::vector<OutputSpec> outputs;
@@ -32,6 +36,19 @@ struct Entry {
   std::vector<int32_t> groups;        // per result: -1 for a tensor, n for a list of n, or:
   std::vector<int64_t> constants;     // integer results (kConstantGroup), in order
   std::shared_ptr<void> python;       // when set, a Python callable that runs the call instead
+
+  // The compiled program; compiles it on first use.
+  const pjrt::Executable& program() const {
+    const auto* ready = ready_.load(std::memory_order_acquire);
+    return ready != nullptr ? *ready : compile();
+  }
+
+ private:
+  static uint64_t next_id();
+  const pjrt::Executable& compile() const;  // in miss.cc
+
+  mutable std::atomic<const pjrt::Executable*> ready_{nullptr};
+  mutable std::shared_ptr<pjrt::Executable> compiled_;
 };
 
 // key → entry. Entries are valid until the call that found them ends (CallScope).
@@ -61,7 +78,7 @@ class Cache {
     }
     return nullptr;
   }
-  const Entry* insert(const Key& key, std::unique_ptr<Entry> entry);
+  const Entry* insert(const Key& key, std::shared_ptr<Entry> entry);
   size_t size() const {
     std::shared_lock guard(mutex_);
     return entries_.size();
@@ -76,7 +93,7 @@ class Cache {
 
   mutable std::atomic<const Entry*> recent_{nullptr};
   mutable std::shared_mutex mutex_;
-  std::unordered_multimap<uint64_t, std::unique_ptr<Entry>> entries_;
+  std::unordered_multimap<uint64_t, std::shared_ptr<Entry>> entries_;
 };
 
 // A call that looks entries up and runs them. What caches have given up is freed at the start of a

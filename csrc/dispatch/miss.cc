@@ -3,6 +3,7 @@
 // Takes the GIL here and nowhere else on the way of an operator.
 #include "miss.h"
 
+#include <pybind11/stl.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -12,9 +13,11 @@
 #include <thread>
 
 #include "call.h"
+#include "deferred.h"
 #include "executable_handle.h"
 #include "internal.h"
 #include "python.h"
+#include "region.h"
 
 namespace py = pybind11;
 
@@ -143,14 +146,18 @@ OutputSpec to_output(const py::handle& object) {
   return spec;
 }
 
-std::unique_ptr<Entry> to_entry(const py::object& built) {
-  auto entry = std::make_unique<Entry>();
+std::shared_ptr<Entry> to_entry(const py::object& built) {
+  auto entry = std::make_shared<Entry>();
   if (PyCallable_Check(built.ptr())) {
     entry->python = hold(built);
     return entry;
   }
   auto fields = py::reinterpret_borrow<py::tuple>(built);
-  if (!fields[0].is_none()) entry->program = fields[0].cast<ExecutableHandle&>().executable;
+  entry->runs = !fields[0].is_none();
+  if (entry->runs) {
+    entry->deferrable = fields[0].attr("deferrable").cast<bool>();
+    entry->source = hold(fields[0]);
+  }
   entry->operands = fields[1].cast<std::vector<int32_t>>();
   entry->donations = fields[2].cast<std::vector<int32_t>>();
   for (const auto& output : py::reinterpret_borrow<py::list>(fields[3])) {
@@ -161,6 +168,8 @@ std::unique_ptr<Entry> to_entry(const py::object& built) {
   }
   entry->groups = fields[4].cast<std::vector<int32_t>>();
   entry->constants = fields[5].cast<std::vector<int64_t>>();
+  // What cannot be compiled is refused where it is called, unless it only runs as part of another.
+  if (entry->runs && !(entry->deferrable && deferring())) entry->program();
   return entry;
 }
 
@@ -182,8 +191,23 @@ const char* variant_name(Variant variant) {
 
 }  // namespace
 
+const pjrt::Executable& Entry::compile() const {
+  auto program = with_python([&] {
+    py::handle lowered(static_cast<PyObject*>(source.get()));
+    return lowered.attr("compile")().cast<ExecutableHandle&>().executable;
+  });
+  // Threads that compile at the same time get one executable from the compilation cache.
+  static auto* publishing = new SpinLock;
+  std::lock_guard guard(*publishing);
+  if (compiled_ == nullptr) {
+    compiled_ = std::move(program);
+    ready_.store(compiled_.get(), std::memory_order_release);
+  }
+  return *compiled_;
+}
+
 const Entry* build_once(Cache& cache, const Key& key,
-                        const std::function<std::unique_ptr<Entry>()>& build) {
+                        const std::function<std::shared_ptr<Entry>()>& build) {
   // The wait must not hold the GIL: the thread that builds needs it.
   std::optional<py::gil_scoped_release> released;
   if (PyGILState_Check()) released.emplace();
@@ -212,7 +236,7 @@ const Entry* build_once(Cache& cache, const Key& key,
   return cache.insert(key, build());
 }
 
-std::unique_ptr<Entry> build_operator(const OpKernel& kernel,
+std::shared_ptr<Entry> build_operator(const OpKernel& kernel,
                                       c10::ArrayRef<c10::IValue> arguments) {
   return with_python([&] {
     py::list described;
@@ -227,9 +251,31 @@ std::unique_ptr<Entry> build_operator(const OpKernel& kernel,
   });
 }
 
-std::unique_ptr<Entry> build_internal(c10::ArrayRef<int64_t> words) {
+std::shared_ptr<Entry> build_internal(c10::ArrayRef<int64_t> words) {
   return with_python([&] {
     return to_entry(python_function("torch_tpu.dispatch.views", "build_internal")(to_tuple(words)));
+  });
+}
+
+RegionProgram build_region(const std::vector<RegionCall>& calls, int64_t inputs,
+                           const std::vector<std::pair<int32_t, int32_t>>& live) {
+  return with_python([&] {
+    py::list described;
+    for (const RegionCall& call : calls) {
+      py::list sources;
+      for (const RegionSource& from : call.sources) {
+        sources.append(py::make_tuple(from[0], from[1], from[2]));
+      }
+      auto lowered = py::reinterpret_borrow<py::object>(static_cast<PyObject*>(call.lowered));
+      described.append(py::make_tuple(lowered, sources));
+    }
+    auto built = python_function("torch_tpu.dispatch.deferred", "build_region")(described, inputs,
+                                                                                py::cast(live))
+                     .cast<py::tuple>();
+    RegionProgram program;
+    program.executable = built[0].cast<ExecutableHandle&>().executable;
+    program.donations = built[1].cast<std::vector<std::pair<int32_t, int32_t>>>();
+    return program;
   });
 }
 

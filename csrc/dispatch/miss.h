@@ -14,12 +14,12 @@ struct OpKernel;
 // Builds and inserts the entry of `key`. If another thread is already building it, waits for that
 // instead (without holding the GIL), so that a key is compiled once.
 const Entry* build_once(Cache& cache, const Key& key,
-                        const std::function<std::unique_ptr<Entry>()>& build);
+                        const std::function<std::shared_ptr<Entry>()>& build);
 
 // torch_tpu.dispatch.miss.build_entry for an operator call.
-std::unique_ptr<Entry> build_operator(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments);
+std::shared_ptr<Entry> build_operator(const OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments);
 // torch_tpu.dispatch.views.build_internal.
-std::unique_ptr<Entry> build_internal(c10::ArrayRef<int64_t> words);
+std::shared_ptr<Entry> build_internal(c10::ArrayRef<int64_t> words);
 
 // Calls a Python callable with the operator's arguments; returns its results, one per return of the
 // operator's functional schema.

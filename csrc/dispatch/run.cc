@@ -1,4 +1,5 @@
 // Execution of cache entries; see entry.h.
+#include "deferred.h"
 #include "entry.h"
 
 namespace torch_tpu {
@@ -17,8 +18,12 @@ const pjrt::BufferRef& Operand::on(int device) {
 
 void run_entry(const Entry& entry, Operands& operands, int device,
                c10::SmallVectorImpl<pjrt::BufferRef>& results, TakenCells& taken) {
+  if (entry.deferrable && deferring()) return defer(entry, operands, device, results);
   c10::SmallVector<pjrt::Buffer*, 8> arguments;
-  for (int32_t index : entry.operands) arguments.push_back(operands[index].on(device).get());
+  for (int32_t index : entry.operands) {
+    arguments.push_back(operands[index].on(device).get());
+    arguments.back()->raw();  // computes it, so that nothing pending refers to it any more
+  }
 
   c10::SmallVector<int64_t, 4> keep;
   c10::SmallVector<pjrt::Buffer*, 4> donated;
@@ -37,8 +42,9 @@ void run_entry(const Entry& entry, Operands& operands, int device,
   }
   results.resize(entry.output_bytes.size());
   try {
-    entry.program->execute(device, {arguments.data(), arguments.size()}, {keep.data(), keep.size()},
-                           {donated.data(), donated.size()}, entry.output_bytes, results.data());
+    entry.program().execute(device, {arguments.data(), arguments.size()},
+                            {keep.data(), keep.size()}, {donated.data(), donated.size()},
+                            entry.output_bytes, results.data());
   } catch (const pjrt::Error&) {
     taken.restore(owners);
     throw;

@@ -48,11 +48,33 @@ Buffer::Buffer(Client* client, PJRT_Buffer* raw, int device, int64_t bytes)
   client_->memory(device_).add(bytes_);
 }
 
+Buffer::Buffer(Client* client, std::shared_ptr<Deferred> source, int64_t place, int device,
+               int64_t bytes)
+    : client_(client),
+      raw_(nullptr),
+      source_(std::move(source)),
+      place_(place),
+      device_(device),
+      bytes_(bytes) {}
+
 Buffer::~Buffer() {
+  PJRT_Buffer* raw = raw_.load(std::memory_order_acquire);
+  if (raw == nullptr) return;  // never computed, or its contents are another's now
   if (bytes_ > 0) client_->memory(device_).remove(bytes_);
   PJRT_ARGS(PJRT_Buffer_Destroy_Args, args);
-  args.buffer = raw_;
+  args.buffer = raw;
   client_->api().call_quiet(&PJRT_Api::PJRT_Buffer_Destroy, "PJRT_Buffer_Destroy", args);
+}
+
+PJRT_Buffer* Buffer::computed() {
+  source_->compute();
+  PJRT_Buffer* raw = raw_.load(std::memory_order_acquire);
+  if (raw == nullptr) throw Error(13, "a deferred array was not computed");
+  return raw;
+}
+
+void Buffer::take_over(Buffer& computed) {
+  raw_.store(computed.raw_.exchange(nullptr), std::memory_order_release);
 }
 
 void Buffer::mark_donated() {
@@ -62,13 +84,13 @@ void Buffer::mark_donated() {
 
 void Buffer::await() {
   if (ready_.load(std::memory_order_acquire)) return;
-  Event(client_->api(), ready_event(client_->api(), raw_)).await();
+  Event(client_->api(), ready_event(client_->api(), raw())).await();
   ready_.store(true, std::memory_order_release);
 }
 
 bool Buffer::ready() {
   if (ready_.load(std::memory_order_acquire)) return true;
-  if (!Event(client_->api(), ready_event(client_->api(), raw_)).ready()) return false;
+  if (!Event(client_->api(), ready_event(client_->api(), raw())).ready()) return false;
   ready_.store(true, std::memory_order_release);
   return true;
 }
@@ -98,7 +120,7 @@ void run_ready_callback(PJRT_Error* error, void* argument) {
 
 void Buffer::on_ready(std::function<void()> done) {
   const PluginApi& api = client_->api();
-  auto callback = std::make_unique<ReadyCallback>(&api, ready_event(api, raw_), std::move(done));
+  auto callback = std::make_unique<ReadyCallback>(&api, ready_event(api, raw()), std::move(done));
   PJRT_ARGS(PJRT_Event_OnReady_Args, args);
   args.event = callback->event;
   args.callback = &run_ready_callback;
@@ -111,7 +133,7 @@ void Buffer::to_host(void* destination) {
   // An array that could not be computed reports its own error rather than that of the copy.
   await();
   PJRT_ARGS(PJRT_Buffer_ToHostBuffer_Args, args);
-  args.src = raw_;
+  args.src = raw();
   args.dst = destination;
   args.dst_size = static_cast<size_t>(bytes_);
   PJRT_CALL(client_->api(), PJRT_Buffer_ToHostBuffer, args);
@@ -121,7 +143,7 @@ void Buffer::to_host(void* destination) {
 Buffer* Buffer::copy_to(int device) {
   client_->require(device, bytes_);
   PJRT_ARGS(PJRT_Buffer_CopyToDevice_Args, args);
-  args.buffer = raw_;
+  args.buffer = raw();
   args.dst_device = client_->device(device);
   PJRT_CALL(client_->api(), PJRT_Buffer_CopyToDevice, args);
   return new Buffer(client_, args.dst_buffer, device, bytes_);

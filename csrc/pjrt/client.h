@@ -57,10 +57,23 @@ struct MemoryCounters {
 
 class Client;
 
+// What computes arrays that are not computed yet when they are handed out.
+class TORCH_TPU_API Deferred {
+ public:
+  virtual ~Deferred() = default;
+  // Gives every array that is still wanted its contents, or throws why it cannot, each time.
+  virtual void compute() = 0;
+};
+
 // An owned device array. Thread-safe reference count; destroyed with its last reference.
+//
+// A deferred array has a size and a place in what will compute it, and no contents before somebody
+// asks for `raw()`.
 class TORCH_TPU_API Buffer {
  public:
   Buffer(Client* client, PJRT_Buffer* raw, int device, int64_t bytes);
+  Buffer(Client* client, std::shared_ptr<Deferred> source, int64_t place, int device,
+         int64_t bytes);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -74,7 +87,16 @@ class TORCH_TPU_API Buffer {
     return references_.load(std::memory_order_acquire) == count;
   }
 
-  PJRT_Buffer* raw() const { return raw_; }
+  // The array; computes it first if it is deferred.
+  PJRT_Buffer* raw() {
+    PJRT_Buffer* raw = raw_.load(std::memory_order_acquire);
+    return raw != nullptr ? raw : computed();
+  }
+  bool deferred() const { return raw_.load(std::memory_order_acquire) == nullptr; }
+  const Deferred* source() const { return source_.get(); }
+  int64_t place() const { return place_; }
+  // Gives a deferred array the contents of `computed`, which nobody else may use.
+  void take_over(Buffer& computed);
   int device() const { return device_; }
   int64_t bytes() const { return bytes_; }
 
@@ -92,8 +114,12 @@ class TORCH_TPU_API Buffer {
   void mark_donated();
 
  private:
+  PJRT_Buffer* computed();
+
   Client* client_;
-  PJRT_Buffer* raw_;
+  std::atomic<PJRT_Buffer*> raw_;
+  std::shared_ptr<Deferred> source_;
+  int64_t place_ = 0;
   int device_;
   int64_t bytes_;
   std::atomic<int> references_{1};

@@ -30,12 +30,13 @@ SEEDS = (
 ).split()
 STREAMS = "Event Stream current_stream default_stream set_stream stream".split()
 AMP = "get_amp_supported_dtype is_bf16_supported".split()
+MODES = "EagerMode eager_mode flush_stats set_eager_mode".split()
 COUNTERS = "cache_stats compile_count fallback_stats reset_fallback_stats".split()
 
 
 def build() -> types.ModuleType:
     """The `torch.tpu` module. Needs the core."""
-    from . import amp, counters, device, memory, seeds, streams
+    from . import amp, counters, device, memory, modes, seeds, streams
 
     module = types.ModuleType("torch.tpu", "The tpu device: XLA programs run through PJRT.")
     rooms = (
@@ -44,6 +45,7 @@ def build() -> types.ModuleType:
         (seeds, SEEDS),
         (streams, STREAMS),
         (amp, AMP),
+        (modes, MODES),
         (counters, COUNTERS),
     )
     for source, names in rooms:

@@ -1,4 +1,4 @@
-"""Builds the entry for a key that was not found: rule, trace, module, compile.
+"""Builds the entry for a key that was not found: rule, trace, module.
 
 `build_entry` is the only function the core calls (csrc/dispatch/miss.cc), with the GIL, once per
 key. It reads as the life of a miss. Arguments arrive described as tuples (see `_symbolic`); the
@@ -22,7 +22,7 @@ from ..lowering import hlo, registry
 from ..lowering.builder import Builder, Value, building
 from ..lowering.registry import Meta, meta_of, overload, split_arguments
 from ..program import module
-from ..program.compile import compile_text
+from ..program.lowered import Lowered
 from . import fallback, reasons, views
 
 
@@ -82,7 +82,7 @@ def build_entry(name, functional, variant, arguments, targets, new_results):
 
 
 def lower(call: Call, expected: list, body, options: Mapping | None = None):
-    """Trace ``body(named values, rng)`` for the call, compile it and return the entry.
+    """Trace ``body(named values, rng)`` for the call and return the entry.
 
     ``options`` are XLA options by name.
     """
@@ -95,13 +95,13 @@ def lower(call: Call, expected: list, body, options: Mapping | None = None):
         outputs, groups, constants = _outputs(call, expected, produced, values)
     computed = [o for o in outputs if o is not None and o.computed]
     donate = _donations(call, parameters, outputs, computed)
-    program, kept = None, []
-    if computed:
-        results = [o.value for o in computed]
-        text, kept = module.finish(builder, results, _among(donate, computed), call.name)
-        program = compile_text(text, call.label, lambda: reasons.of_call(call), options)
-    donations = [kept.index(p) for p in donate if p in kept]
-    return program, kept, donations, [o and o.fields() for o in outputs], groups, constants
+    fields = [o and o.fields() for o in outputs]
+    if not computed:
+        return None, [], [], fields, groups, constants
+    results = [o.value for o in computed]
+    finished = module.finish(builder, results, _among(donate, computed), call.name)
+    program = Lowered(finished, call.label, lambda: reasons.of_call(call), options)
+    return program, finished.kept, list(finished.donate), fields, groups, constants
 
 
 @contextlib.contextmanager

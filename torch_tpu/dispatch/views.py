@@ -16,7 +16,7 @@ import torch
 from ..lowering import hlo
 from ..lowering.builder import Builder, Value, building
 from ..program import module
-from ..program.compile import compile_text
+from ..program.lowered import Lowered
 from . import reasons
 
 WHOLE, SLICE, GATHER = range(3)
@@ -213,7 +213,7 @@ def build_internal(words: Sequence[int]):
     builder = Builder()
     with building(builder):
         result, donate = body(builder, reader)
-    text, kept = module.finish(builder, [result], donate, name)
+    finished = module.finish(builder, [result], donate, name)
     output = (
         result.dtype,
         result.shape,
@@ -222,9 +222,8 @@ def build_internal(words: Sequence[int]):
         True,
         result.numel * result.dtype.itemsize,
     )
-    donations = [kept.index(p) for p in donate]
-    program = compile_text(text, name, lambda: reasons.of_internal(name, words))
-    return program, kept, donations, [output], [-1], []
+    program = Lowered(finished, name, lambda: reasons.of_internal(name, words))
+    return program, finished.kept, list(finished.donate), [output], [-1], []
 
 
 def _zeros(builder: Builder, words: _Words):

@@ -157,7 +157,7 @@ class _Captured:
             lowering = graph.Lowering(self.bindings.meta, state)
             values = lowering.outputs(self.exported.graph, inputs)
         results, outputs, returned = self._results(values, parameters)
-        text, _ = module.finish(builder, returned, name="exported", keep_unread=True)
+        text = module.finish(builder, returned, name="exported", keep_unread=True).text
         return text, Signature(*map(tuple, (parameters, results, arguments, outputs)))
 
     def _state(self, builder: Builder, parameters: list):

@@ -1,4 +1,4 @@
-"""Prints a traced function as a StableHLO module.
+"""A traced function as a StableHLO module: `finish` makes one, `Module.text` prints it.
 
 The module holds one public function ``main``, and the functions that the builder was given for it
 to call. Donation is an attribute of a parameter.
@@ -6,6 +6,7 @@ to call. Donation is an attribute of a parameter.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
@@ -14,14 +15,60 @@ from ..lowering.builder import Builder, Value
 _PARAMETER = re.compile(r"%arg(\d+)\b")
 
 
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """A function in parts, for printing alone or as part of a larger module (fused.py).
+
+    Attributes:
+      name: of the module, for people.
+      kept: the parameters of the builder it takes, in order; ``body`` calls them ``%arg<index>``.
+      types: MLIR types of these parameters.
+      results: (MLIR name, MLIR type) of each result.
+      body: the operations, one a line.
+      functions: further functions, which the body calls.
+      donate: place in ``kept`` → the result that may reuse the parameter's memory.
+    """
+
+    name: str
+    kept: list[int]
+    types: list[str]
+    results: list[tuple[str, str]]
+    body: str
+    functions: list[str]
+    donate: dict[int, int]
+
+    @property
+    def text(self) -> str:
+        safe = re.sub(r"[^A-Za-z0-9_]", "_", self.name)
+        main = self.function("public @main", self.donate)
+        return "\n".join([f"module @{safe} {{", main, *self.functions, "}"])
+
+    def function(self, head: str, donate: Mapping[int, int] | None = None) -> str:
+        """The function with this visibility and name."""
+        donate = donate or {}
+        parameters = []
+        for place, (index, kind) in enumerate(zip(self.kept, self.types, strict=True)):
+            alias = f" {{tf.aliasing_output = {donate[place]} : i32}}" if place in donate else ""
+            parameters.append(f"%arg{index}: {kind}{alias}")
+        types = ", ".join(kind for _, kind in self.results)
+        names = ", ".join(name for name, _ in self.results)
+        lines = [
+            f"  func.func {head}({', '.join(parameters)}) -> ({types}) {{",
+            self.body,
+            f"    return {names} : {types}" if self.results else "    return",
+            "  }",
+        ]
+        return "\n".join(lines)
+
+
 def finish(
     builder: Builder,
     results: Sequence[Value],
     donate: Mapping[int, int] | None = None,
     name: str = "program",
     keep_unread: bool = False,
-) -> tuple[str, list[int]]:
-    """MLIR text of the module, and the indices of the parameters it takes, in order.
+) -> Module:
+    """The module of what ``builder`` collected.
 
     ``donate`` maps a parameter index to the result index that may reuse its memory. Parameters that
     nothing reads are left out unless ``keep_unread``.
@@ -30,22 +77,12 @@ def finish(
     used = {int(i) for i in _PARAMETER.findall(body)}
     used |= {int(m.group(1)) for r in results if (m := _PARAMETER.fullmatch(r.name))}
     kept = list(range(len(builder.parameters))) if keep_unread else sorted(used)
-    donate = donate or {}
-    parameters = []
-    for i in kept:
-        value = builder.parameters[i]
-        alias = f" {{tf.aliasing_output = {donate[i]} : i32}}" if i in donate else ""
-        parameters.append(f"{value.name}: {value.type}{alias}")
-    safe = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    types = ", ".join(r.type for r in results)
-    names = ", ".join(r.name for r in results)
-    lines = [
-        f"module @{safe} {{",
-        f"  func.func public @main({', '.join(parameters)}) -> ({types}) {{",
-        body,
-        f"    return {names} : {types}" if results else "    return",
-        "  }",
-        *builder.functions,
-        "}",
-    ]
-    return "\n".join(lines), kept
+    return Module(
+        name=name,
+        kept=kept,
+        types=[builder.parameters[i].type for i in kept],
+        results=[(r.name, r.type) for r in results],
+        body=body,
+        functions=list(builder.functions),
+        donate={kept.index(p): r for p, r in (donate or {}).items() if p in kept},
+    )
