@@ -222,6 +222,7 @@ void bind_modes(py::module_& m) {
   });
   m.def("flush_stats", &flush_stats);
   m.def("set_library_folders", &set_library_folders);
+  m.def("source_line", [] { return SourceLine::here().text(); });
 }
 
 }  // namespace

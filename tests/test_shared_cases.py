@@ -1,4 +1,4 @@
-"""The case files beside the repository (`../shared/cases`) pass with ``DEV=tpu``.
+"""The case files beside the repository (`../shared/cases`) pass with ``DEV=tpu`` in every mode.
 
 Each is a plain script that asserts what users of other backends ran into. They run in this process,
 one after the other, so that programs compiled by one serve the next.
@@ -11,6 +11,7 @@ import pathlib
 import runpy
 
 import pytest
+import torch
 
 CASES = pathlib.Path(__file__).resolve().parents[2] / "shared" / "cases"
 NAMES = (
@@ -30,9 +31,11 @@ XFAIL = {
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=XFAIL[n]) if n in XFAIL else n for n in NAMES]
 )
-def test_case(name, monkeypatch):
+@pytest.mark.parametrize("mode", ("STRICT", "DEBUG", "DEFER_AND_FUSE"))
+def test_case(name, mode, monkeypatch):
     monkeypatch.setitem(os.environ, "DEV", "tpu")
-    runpy.run_path(str(CASES / f"{name}.py"), run_name="__main__")
+    with torch.tpu.set_eager_mode(torch.tpu.EagerMode[mode]):
+        runpy.run_path(str(CASES / f"{name}.py"), run_name="__main__")
 
 
 @pytest.mark.skipif(not CASES.is_dir(), reason=f"there is no folder {CASES}")

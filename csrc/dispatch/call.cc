@@ -9,6 +9,8 @@
 #include <cmath>
 
 #include "../device/generator.h"
+#include "debug.h"
+#include "deferred.h"
 #include "internal.h"
 #include "miss.h"
 #include "numbers.h"
@@ -540,6 +542,11 @@ void resize_outs(const OpKernel& kernel, const Entry& entry, c10::ArrayRef<c10::
 // ---- the call ----------------------------------------------------------------------------------
 
 void OpKernel::call(torch::jit::Stack* stack) {
+  if (eager_mode() == EagerMode::kDebug) return call_in_debug(*this, stack);
+  run(stack);
+}
+
+void OpKernel::run(torch::jit::Stack* stack) {
   CallScope scope;
   if (python) return run_python(*this, python, stack);
   auto parameters = torch::jit::last(*stack, arguments.size());

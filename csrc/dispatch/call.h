@@ -67,6 +67,7 @@ struct OpKernel {
   Cache cache;
 
   void call(torch::jit::Stack* stack);
+  void run(torch::jit::Stack* stack);  // the call without the checks of Debug
 };
 
 // The kernel that serves `op` although no rule was registered for it: decomposition or CPU

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import torch
 
 from .. import _core, config
+from ..dispatch import debug
 
 
 class EagerMode(enum.Enum):
@@ -69,6 +70,24 @@ class set_eager_mode:  # noqa: N801 - a function to its users, like torch.set_gr
                 return function(*arguments, **keywords)
 
         return run
+
+
+class set_detect_nonfinite:  # noqa: N801 - as above
+    """Whether Debug looks for NaN and infinity: a function and a context manager.
+
+    On, the first operator that makes a NaN or an infinity out of finite arguments raises
+    FloatingPointError naming it; ``masked_fill(mask, -inf)`` does not. Only Debug looks.
+    """
+
+    def __init__(self, enabled: bool):
+        self.previous = debug.detect_nonfinite
+        debug.detect_nonfinite = bool(enabled)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        debug.detect_nonfinite = self.previous
 
 
 def flush_stats() -> dict[str, int | float]:

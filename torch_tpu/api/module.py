@@ -30,7 +30,7 @@ SEEDS = (
 ).split()
 STREAMS = "Event Stream current_stream default_stream set_stream stream".split()
 AMP = "get_amp_supported_dtype is_bf16_supported".split()
-MODES = "EagerMode eager_mode flush_stats set_eager_mode".split()
+MODES = "EagerMode eager_mode flush_stats set_detect_nonfinite set_eager_mode".split()
 COUNTERS = "cache_stats compile_count fallback_stats reset_fallback_stats".split()
 
 
