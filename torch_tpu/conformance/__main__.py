@@ -13,7 +13,7 @@ EXTRA = "pip install 'torch_tpu[test]'"
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """Parsed command line; exits with status 2 on wrong arguments."""
-    from .units import DTYPES
+    from .units import DTYPES, MODES
 
     parser = argparse.ArgumentParser(
         prog="python -m torch_tpu.conformance",
@@ -28,7 +28,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add("--kinds", type=split, default=["op", "module", "optimizer"], help="op,module,optimizer")
     add("--dtypes", type=split, default=list(DTYPES), help="separated by commas")
     add("--samples", type=int, default=5, help="samples per operator and dtype")
-    add("--mode", choices=["strict"], default="strict", help="eager mode")
+    add("--mode", choices=list(MODES), default="strict", help="eager mode")
     add("--jobs", type=int, default=os.cpu_count(), help="worker processes")
     add("--limit", type=float, default=300, help="seconds per unit")
     add(

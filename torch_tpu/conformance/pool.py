@@ -18,7 +18,11 @@ from collections.abc import Callable, Sequence
 from .record import Record
 
 _START_LIMIT = 300  # seconds until a worker is ready
-_COMMAND = (sys.executable, "-m", "torch_tpu.conformance.worker")
+
+
+def command(mode: str) -> tuple[str, ...]:
+    """What starts a worker in an eager mode, by its name in `units.MODES`."""
+    return sys.executable, "-m", "torch_tpu.conformance.worker", mode
 
 
 class _Worker:
@@ -83,7 +87,7 @@ def run(
     limit: float,
     log,
     done: Callable[[dict], None],
-    command: Sequence[str] = _COMMAND,
+    command: Sequence[str],
 ) -> None:
     """Run ``(name, job)`` pairs; ``done`` gets each record, one at a time.
 

@@ -60,7 +60,7 @@ def conform(given: argparse.Namespace) -> int:
                 for failure in record["failures"]:
                     bar.print(_line(record, failure))
 
-        pool.run(jobs, given.jobs, given.limit, log, done)
+        pool.run(jobs, given.jobs, given.limit, log, done, pool.command(given.mode))
     records = [journal.records[name] for name in names]
     return _finish(given, console, records, time.monotonic() - start)
 
@@ -123,7 +123,7 @@ def fuzz(given: argparse.Namespace) -> int:
             totals.update({f"! {kind}": n for kind, n in record["kinds"].items()})
             bad.extend(_line(record, f) for f in record["failures"] if f["kind"] in SILENT)
 
-        pool.run(jobs, given.jobs, given.limit * 4, log, done)
+        pool.run(jobs, given.jobs, given.limit * 4, log, done, pool.command(given.mode))
     table = Table("outcome", "calls")
     for name, n in sorted(totals.items()):
         table.add_row(name, str(n))
@@ -151,6 +151,6 @@ def numerics(given: argparse.Namespace) -> int:
             if "family" in row:
                 rows.append(row)
 
-        pool.run(jobs, given.jobs, given.limit, log, done)
+        pool.run(jobs, given.jobs, given.limit, log, done, pool.command(given.mode))
     measuring.write(given.numerics, sorted(rows, key=lambda row: row["unit"]))
     return 0

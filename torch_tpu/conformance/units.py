@@ -12,6 +12,11 @@ import torch
 from .calls import op_name
 from .record import Record
 
+MODES = {
+    "strict": torch.tpu.EagerMode.STRICT,
+    "debug": torch.tpu.EagerMode.DEBUG,
+    "defer": torch.tpu.EagerMode.DEFER_AND_FUSE,
+}
 DTYPES = ("float32", "bfloat16", "int64", "bool", "complex64")
 
 

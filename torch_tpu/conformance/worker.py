@@ -1,7 +1,8 @@
-"""The process that runs units: reads one job a line from stdin, answers with one record a line.
+"""The process that runs units, in the eager mode that its argument names.
 
-A job is JSON ``{"unit": ..., "samples": ...}``, ``{"numerics": ...}`` or ``{"fuzz": ...}``. Answers
-go to the file descriptor that was stdout at the start; what operators print goes to stderr.
+Reads one job a line from stdin, answers with one record a line. A job is JSON ``{"unit": ..., "samples": ...}``,
+``{"numerics": ...}`` or ``{"fuzz": ...}``. Answers go to the file descriptor that was stdout at the
+start; what operators print goes to stderr.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     units.databases()
+    torch.tpu.set_eager_mode(units.MODES[sys.argv[1]])
     answers.write("ready\n")
     for line in sys.stdin:
         record = _run(json.loads(line))
