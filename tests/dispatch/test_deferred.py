@@ -201,7 +201,9 @@ def trained(device, steps=25, log=10):
     return logged, parameters, compiled
 
 
-@pytest.mark.parametrize(("operators", "log"), ((512, 10), (512, 1), (40, 10), (97, 7), (512, 1000)))
+@pytest.mark.parametrize(
+    ("operators", "log"), ((512, 10), (512, 1), (40, 10), (97, 7), (512, 1000))
+)
 def test_a_loop_compiles_nothing_after_its_start(operators, log):
     _core.set_defer_limits(operators, 1 << 30)
     steps = 100

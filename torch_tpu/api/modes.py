@@ -49,7 +49,9 @@ class set_eager_mode:  # noqa: N801 - a function to its users, like torch.set_gr
 
     def __init__(self, mode: EagerMode):
         if not isinstance(mode, EagerMode):
-            raise TypeError(f"an eager mode is one of {', '.join(map(str, EagerMode))}, not {mode!r}")
+            raise TypeError(
+                f"an eager mode is one of {', '.join(map(str, EagerMode))}, not {mode!r}"
+            )
         self.mode = mode
         self.previous = eager_mode()
         _core.set_eager_mode(mode.value)

@@ -1,8 +1,8 @@
 """The process that runs units, in the eager mode that its argument names.
 
-Reads one job a line from stdin, answers with one record a line. A job is JSON ``{"unit": ..., "samples": ...}``,
-``{"numerics": ...}`` or ``{"fuzz": ...}``. Answers go to the file descriptor that was stdout at the
-start; what operators print goes to stderr.
+Reads one job a line from stdin, answers with one record a line. A job is JSON
+``{"unit": ..., "samples": ...}``, ``{"numerics": ...}`` or ``{"fuzz": ...}``. Answers go to the
+file descriptor that was stdout at the start; what operators print goes to stderr.
 """
 
 from __future__ import annotations

@@ -79,7 +79,9 @@ CHECKS: dict[str, Callable[[dict], Iterator[Check]]] = {
         ).split(),
         _along,
     ),
-    **dict.fromkeys("aten::index_fill.int_Scalar aten::index_fill.int_Tensor".split(), _wrapping_along),
+    **dict.fromkeys(
+        "aten::index_fill.int_Scalar aten::index_fill.int_Tensor".split(), _wrapping_along
+    ),
     **dict.fromkeys("aten::index.Tensor aten::index_put aten::_index_put_impl".split(), _per_dim),
     **dict.fromkeys("aten::take aten::put".split(), _flat),
     **dict.fromkeys(
