@@ -114,7 +114,8 @@ def measure(step: Step, mode: MODES, launches: list[float]) -> Run:
         begun = clock()
         step.loss.item()
         host.append(Bar(READ, begun, clock()))
-        torch.tpu.synchronize()
+    for event in [origin, *events]:
+        event.synchronize()
     ends = [1e3 * origin.elapsed_time(event) for event in events]
     return Run(host, device_bars(host, ends, launches if mode is MODES.DEBUG else None))
 

@@ -48,11 +48,13 @@ def _load() -> types.ModuleType:
     import torch_tpu._core as _core
 
     from .api import amp, module, modes, plugin
+    from .dispatch import sparse
     from .dispatch.register import register_all
 
     _core.set_plugin_chooser(plugin.find)
     _core.expect_devices(plugin.expected_device_count())
     register_all()
+    sparse.register()
     amp.set_default_dtype()
     modes.start()
     _extend_dynamo()

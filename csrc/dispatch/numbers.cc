@@ -45,21 +45,40 @@ void check_fits(const c10::Scalar& number, c10::ScalarType dtype) {
 #undef TORCH_TPU_CASE
 }
 
+// Of a number that has to suit `self`; returns whether `bounds` is of that kind.
+bool check_suits(const OpKernel& kernel, Bounds bounds, const c10::IValue& value,
+                 const at::Tensor& self) {
+  if (bounds == Bounds::kFitsSelf) {
+    check_fits(value.toScalar(), self.scalar_type());
+    return true;
+  }
+  if (bounds == Bounds::kIntegerPower) {
+    bool integers = c10::isIntegralType(self.scalar_type(), true) && value.isInt();
+    TORCH_CHECK(!integers || value.toInt() >= 0,
+                "Integers to negative integer powers are not allowed. (in ", kernel.name, ")");
+  } else if (bounds != Bounds::kFitsResult) {
+    return false;
+  }
+  check_fits(value.toScalar(), at::result_type(self, value.toScalar()));
+  return true;
+}
+
 void check_number(const OpKernel& kernel, size_t position, const c10::IValue& value,
                   const c10::IValue& self) {
   Bounds bounds = kernel.arguments[position].bounds;
-  if (bounds == Bounds::kFitsSelf) {
-    return check_fits(value.toScalar(), self.toTensor().scalar_type());
+  if (self.isTensorList()) {
+    // One number for all tensors of the list, or one for each.
+    auto tensors = self.toTensorVector();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (!value.isList()) {
+        check_suits(kernel, bounds, value, tensors[i]);
+      } else if (i < value.toListRef().size()) {
+        check_suits(kernel, bounds, value.toListRef()[i], tensors[i]);
+      }
+    }
+    return;
   }
-  if (bounds == Bounds::kFitsResult) {
-    return check_fits(value.toScalar(), at::result_type(self.toTensor(), value.toScalar()));
-  }
-  if (bounds == Bounds::kIntegerPower) {
-    bool integers = c10::isIntegralType(self.toTensor().scalar_type(), true) && value.isInt();
-    TORCH_CHECK(!integers || value.toInt() >= 0,
-                "Integers to negative integer powers are not allowed. (in ", kernel.name, ")");
-    return check_fits(value.toScalar(), at::result_type(self.toTensor(), value.toScalar()));
-  }
+  if (self.isTensor() && check_suits(kernel, bounds, value, self.toTensor())) return;
   if (value.isComplexDouble()) return;
   double number = value.toScalar().toDouble();
   TORCH_CHECK(within(number, bounds), kernel.name, " expects ",

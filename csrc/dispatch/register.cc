@@ -213,8 +213,12 @@ std::string add_kernel(std::unique_ptr<OpKernel> kernel) {
     TORCH_CHECK(fresh, name, " is served by two rules: ", it->second->functional, " and ",
                 pointer->functional);
   }
-  // These also serve host copies: csrc/device/transfer.cc owns them and calls this kernel.
-  if (name == "aten::copy_" || name == "aten::_foreach_copy_") return name;
+  // These also serve host copies and sparse gradients: csrc/device/transfer.cc and sparse.cc own
+  // them and call this kernel.
+  if (name == "aten::copy_" || name == "aten::_foreach_copy_" ||
+      name == "aten::_embedding_bag_backward") {
+    return name;
+  }
   std::string local = name.substr(name.find("::") + 2);
   library().impl(local.c_str(),
                  torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BoxedKernel>(pointer)));

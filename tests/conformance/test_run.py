@@ -251,6 +251,13 @@ def test_the_fuzzer_leaves_out_what_the_cpu_dies_of():
     unfit = fuzz._UNFIT["linalg.tensorinv"]
     assert unfit(torch.ones(2, 2, 4), (), {"ind": 2})
     assert not unfit(torch.eye(4).view(2, 2, 4), (), {"ind": 2})
+    unfit = fuzz._UNFIT["linalg.tensorsolve"]
+    assert unfit(torch.ones(2, 2, 4), (torch.ones(2, 2),), {})
+    assert not unfit(torch.eye(4).view(2, 4, 2), (torch.ones(2, 2),), {"dims": (1,)})
+    unfit = fuzz._UNFIT["linalg.lu"]
+    assert unfit(torch.ones(2, 3), (), {}) and not unfit(torch.eye(3)[:2], (), {})
+    unfit = fuzz._UNFIT["native_group_norm"]
+    assert unfit(matrix, (torch.ones(1).expand(3),), {}) and not unfit(matrix, (torch.ones(3),), {})
 
 
 def test_the_fuzzer_names_sparse_tensors():

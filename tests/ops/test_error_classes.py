@@ -251,6 +251,82 @@ def test_shifts_of_floats():
     _same(lambda t: t(3) >> t(3))
 
 
+KNOWN_KINDS = (
+    "abs ceil floor frac round trunc sign neg bitwise_not signbit isposinf nan_to_num_ ceil_ frac_"
+).split()
+
+
+@pytest.mark.parametrize("dtype", [I64, U8, BOOL, F32, C64], ids=str)
+@pytest.mark.parametrize("name", KNOWN_KINDS)
+def test_kinds_of_one_operand(name, dtype):
+    call = getattr(torch, name, None) or getattr(torch.Tensor, name)
+    _same(lambda t: call(t(3, dtype=dtype)))
+    plain = f"_foreach_{name}"
+    if hasattr(torch, plain):
+        _same(lambda t: getattr(torch, plain)([t(3, dtype=dtype), t(2, dtype=dtype)]))
+
+
+PAIRED = (
+    "hypot nextafter fmod remainder floor_divide bitwise_left_shift bitwise_right_shift gcd "
+    "logaddexp logaddexp2 ldexp pow __lshift__ __rshift__"
+).split()
+
+
+@pytest.mark.parametrize("other", [BOOL, I64, F32, True, 2], ids=str)
+@pytest.mark.parametrize("dtype", [I64, U8, BOOL, F32], ids=str)
+@pytest.mark.parametrize("name", PAIRED)
+def test_kinds_of_two_operands(name, dtype, other):
+    call = getattr(torch, name, None) or getattr(torch.Tensor, name)
+    right = isinstance(other, torch.dtype)
+    _same(lambda t: call(t(3, dtype=dtype), t(3, dtype=other) if right else other))
+
+
+LISTS = {
+    "sub": True,
+    "maximum": 1j,
+    "minimum": 1j,
+    "clamp_min": 1j,
+    "clamp_max": 2,
+    "pow": -1,
+    "mul": True,
+}
+
+
+@pytest.mark.parametrize("dtype", [I64, BOOL, C64], ids=str)
+@pytest.mark.parametrize("name", LISTS)
+def test_kinds_in_lists(name, dtype):
+    call, number = getattr(torch, f"_foreach_{name}"), LISTS[name]
+    _same(lambda t: call([t(3, dtype=dtype), t(2, dtype=dtype)], number))
+    _same(lambda t: call([t(3, dtype=dtype)], [number]))
+    _same(lambda t: call([t(3, dtype=dtype)], [t(3, dtype=dtype)]))
+
+
+@pytest.mark.parametrize("dtype", [I64, F32], ids=str)
+def test_interpolation_in_lists(dtype):
+    _same(lambda t: torch._foreach_lerp(*[[t(3, dtype=dtype)]] * 3))
+    _same(lambda t: torch._foreach_lerp([t(3, dtype=dtype)], [t(3, dtype=dtype)], 0.5))
+    _same(lambda t: torch.lerp(t(3, dtype=dtype), t(3, dtype=dtype), t(3, dtype=dtype)))
+
+
+@pytest.mark.parametrize("alpha", [True, 1, 1.5, 1j], ids=str)
+@pytest.mark.parametrize("dtype", [I64, BOOL, F32, C64], ids=str)
+@pytest.mark.parametrize("name", ["add", "sub", "rsub"])
+def test_kinds_of_alpha(name, dtype, alpha):
+    call = getattr(torch, name)
+    _same(lambda t: call(t(3, dtype=dtype), t(3, dtype=dtype), alpha=alpha))
+    _same(lambda t: call(t(3, dtype=dtype), 2, alpha=alpha))
+
+
+def test_absolute_values_in_place_in_lists():
+    _same(lambda t: torch._foreach_abs_([t(3, dtype=C64)]))
+
+
+@pytest.mark.parametrize("out", [F16, F32, F64, C64, torch.complex128, I64], ids=str)
+@pytest.mark.parametrize("dtype", [F32, C64], ids=str)
+def test_absolute_values_into_another_dtype(dtype, out):
+    _same(lambda t: torch.abs(t(3, dtype=dtype), out=t(3, dtype=out)))
+
+
 @pytest.mark.parametrize("k", [-1, 0, 1, 2])
 def test_counts_of_a_number(k):
     _same(lambda t: t().topk(k))

@@ -5,6 +5,8 @@ Rows compare values, dtypes and shapes; these calls also have the strides that C
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -66,3 +68,113 @@ def test_layout_is_that_of_the_cpu(name):
     got, want = call(given), call(x)
     torch.testing.assert_close(got.cpu(), want, rtol=1e-5, atol=1e-5)
     assert got.stride() == want.stride()
+
+
+# ---- elementwise operators of operands laid out differently --------------------------------
+
+LAYOUTS = {
+    "plain": lambda x: x,
+    "permuted": lambda x: x.permute(2, 1, 0).contiguous().permute(2, 1, 0),
+    "rotated": lambda x: x.permute(1, 2, 0).contiguous().permute(2, 0, 1),
+    "expanded": lambda x: x[:1].expand(2, 3, 4),
+    "permuted and expanded": lambda x: x.mT.contiguous().mT[:1].expand(2, 3, 4),
+    "with gaps": lambda x: torch.cat([x, x], -1)[..., ::2],
+    "number": lambda x: x.flatten()[0],
+    "row": lambda x: x[0, 0],
+}
+DTYPES = {
+    "mixed": (torch.float32, torch.float64),
+    "bool": (torch.bool, torch.float64),
+    "integers": (torch.int64, torch.int64),
+}
+BINARY = {
+    **{
+        name: getattr(torch, name)
+        for name in "add rsub atan2 xlogy copysign logaddexp logical_and eq floor_divide".split()
+    },
+    "div": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "heaviside": torch.heaviside,
+    "complex": torch.complex,
+    "threshold_backward": lambda a, b: torch.ops.aten.threshold_backward(a, b, 0.5),
+    "leaky_relu_backward": lambda a, b: torch.ops.aten.leaky_relu_backward(a, b, 0.5, False),
+    "elu_backward": lambda a, b: torch.ops.aten.elu_backward(a, 1, 1, 1, False, b),
+    "mish_backward": torch.ops.aten.mish_backward,
+    "binary_cross_entropy": lambda a, b: F.binary_cross_entropy(a, b, b, reduction="none"),
+    "with_logits": lambda a, b: F.binary_cross_entropy_with_logits(a, b, reduction="none"),
+    "mse_loss_backward": lambda a, b: torch.ops.aten.mse_loss_backward(a, b, b, 0),
+    "huber_loss_backward": lambda a, b: torch.ops.aten.huber_loss_backward(a, b, b, 0, 1.0),
+}
+UNARY = {
+    "neg": torch.neg,
+    "angle": torch.angle,
+    "2 ** x": lambda x: torch.pow(2, x),
+    "bool of a power": lambda x: (x > 0) ** True,
+    "prelu": lambda x: F.prelu(x, x.flatten()[:1]),
+    "addcmul": lambda x: torch.addcmul(x[0], x, x.flatten()[0]),
+}
+RANDOM = {
+    "normal around": lambda x: torch.normal(x, 1.0),
+    "normal": lambda x: torch.normal(0.0, x),
+    "normal of both": lambda x: torch.normal(x, x),
+    "poisson": torch.poisson,
+    "binomial": lambda x: torch.binomial(x, x),
+    "gamma": torch._standard_gamma,
+    "bernoulli": torch.bernoulli,
+    "rrelu": lambda x: F.rrelu(x, training=True),
+}
+
+
+def _strides(result: torch.Tensor) -> tuple:
+    """Shape and the strides that decide where elements are."""
+    pairs = zip(result.stride(), result.shape, strict=True)
+    return result.shape, [stride for stride, size in pairs if size > 1]
+
+
+def _same_strides(call, *operands) -> None:
+    """``call`` on (dtype, layout) operands is laid out as on the CPU."""
+    base = torch.linspace(0.1, 1.0, 24).reshape(2, 3, 4)
+    cpu, tpu = (
+        [LAYOUTS[layout]((base > 0).to(dtype).to(device)) for dtype, layout in operands]
+        for device in ("cpu", "tpu")
+    )
+    assert _strides(call(*tpu)) == _strides(call(*cpu))
+
+
+def _is_loss(name: str) -> bool:
+    return "loss" in name or "entropy" in name or "logits" in name
+
+
+PAIRS = [
+    ("permuted", "number"),
+    ("number", "permuted"),
+    ("rotated", "permuted"),
+    ("expanded", "permuted"),
+    ("permuted and expanded", "plain"),
+    ("row", "permuted"),
+]
+PROMOTING = ("add", "xlogy", "copysign", "logical_and", "div")
+
+
+@pytest.mark.parametrize(
+    ("name", "dtypes"),
+    [*((name, "alike") for name in BINARY), *itertools.product(PROMOTING, DTYPES)],
+)
+def test_two_operands_laid_out_differently(name, dtypes):
+    # Losses whose input is no tensor of the result's shape are laid out by chance.
+    pairs = [p for p in PAIRS if "number" not in p and "row" not in p or not _is_loss(name)]
+    dtypes = DTYPES.get(dtypes, (torch.float32, torch.float32))
+    for layouts in pairs:
+        _same_strides(BINARY[name], *zip(dtypes, layouts, strict=True))
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_one_operand(name):
+    dtype = torch.complex64 if name == "angle" else torch.float32
+    for layout in ("permuted", "rotated", "expanded", "with gaps"):
+        _same_strides(UNARY[name], (dtype, layout))
+
+
+@pytest.mark.parametrize("layout", ["permuted", "expanded", "with gaps"])
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_results(name, layout):
+    _same_strides(RANDOM[name], (torch.float32, layout))

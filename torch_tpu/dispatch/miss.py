@@ -11,14 +11,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import dis
-import inspect
 import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from ..lowering import hlo, registry
+from ..lowering import hlo, layout, registry
 from ..lowering.builder import Builder, Value, building
 from ..lowering.registry import Meta, meta_of, overload, split_arguments
 from ..program import module
@@ -71,7 +70,7 @@ def build_entry(name, functional, variant, arguments, targets, new_results):
     if rule is None:
         return fallback.without_rule(call)
     if rule.check is not None:
-        run_check(rule.check, call)
+        registry.run_check(rule.check, _meta_arguments(call))
     with _understood(call):
         expected = results_of(call, rule)
     try:
@@ -264,15 +263,6 @@ def _on_meta(op, named: dict[str, Any]):
         raise RuntimeError(str(error)) from error
 
 
-def run_check(check, call: Call) -> None:
-    """Call a rule's own check with the meta arguments its signature names."""
-    named = _meta_arguments(call)
-    names = inspect.signature(check).parameters
-    any_name = any(p.kind is p.VAR_KEYWORD for p in names.values())
-    safe = {n + "_" if n in ("from", "lambda") else n: value for n, value in named.items()}
-    check(**{name: value for name, value in safe.items() if any_name or name in names})
-
-
 def results_of(call: Call, rule) -> list:
     """Metadata of the results the rule must give, one per return of the functional schema.
 
@@ -280,7 +270,8 @@ def results_of(call: Call, rule) -> list:
     """
     if rule.meta is not None:
         named = call.named([_meta_argument(a) for a in call.arguments])
-        return [meta_of(r) for r in rule.meta(**named)]
+        results = [meta_of(r) for r in rule.meta(**named)]
+        return [_laid_out(call, rule, r) for r in results] if rule.layout else results
     if call.variant == "inplace":
         check_inplace(call, rule)
         if rule.writes and rule.name == call.name:
@@ -294,7 +285,8 @@ def results_of(call: Call, rule) -> list:
         results = functional_results(call, rule.name)
         if call.variant == "inplace":
             _check_fits(call, results)
-        return results
+            return results
+        return [_laid_out(call, rule, result) for result in results]
     except NotImplementedError:
         # Some operators have no meta kernel; their rules know their results.
         return [None] * len(overload(rule.name)._schema.returns)
@@ -318,6 +310,23 @@ def functional_results(call: Call, name: str) -> list:
     return _returns(_on_meta(op, named), len(op._schema.returns))
 
 
+def _laid_out(call: Call, rule, result):
+    """The result of an elementwise rule with the strides of PyTorch's kernels (`Rule.layout`)."""
+    if rule.layout == "meta" or not isinstance(result, Meta) or not (rule.promote or rule.layout):
+        return result
+    if rule.layout == "contiguous":
+        return dataclasses.replace(result, strides=views.contiguous_strides(result.shape))
+    named = _meta_arguments(call)
+    tensors = [a.name for a in overload(rule.name)._schema.arguments if "Tensor" in str(a.type)]
+    operands = [named[n] for n in rule.layout or tensors if named[n] is not None]
+    if len(operands) == 1 and not rule.layout:
+        return result  # here, meta kernels are right
+    like = layout.elementwise(rule.promote or "arith", operands)
+    if like is None or like.shape != result.shape:  # of a reduction, say
+        return result
+    return dataclasses.replace(result, strides=tuple(like.stride()))
+
+
 def _result_dtype(call: Call):
     """Dtype of the first out= argument: that of factories whose out form has no dtype."""
     target = call.arguments[call.targets[0]] if call.targets else None
@@ -326,7 +335,7 @@ def _result_dtype(call: Call):
 
 def check_inplace(call: Call, rule) -> None:
     """Let PyTorch's meta kernel of the in-place overload raise for results that do not fit."""
-    if not (rule.writes or rule.overwrites or isinstance(call.arguments[0], list)):
+    if not (rule.writes or rule.overwrites):
         check_variant(call)
 
 

@@ -56,6 +56,9 @@ class Rule:
       overlap: which sharing of memory between what is written (in place or as ``out=``) and what is
         read is refused, as PyTorch's kernel does: "partial" (anything but the whole tensor; the
         default of rules that promote, which are elementwise), "any" or "" (none).
+      layout: where the result is laid out otherwise than PyTorch's kernels lay out those of their
+        tensor arguments: the names of these in the order in which the kernel looks at them,
+        "contiguous", or "meta" (as the meta kernel says, the default without `promote`).
       check: function of the named meta arguments (numbers for Scalars) that raises what CPU PyTorch
         raises where PyTorch's meta kernel does not, or raises another class; called per key. It
         also gets ``out=`` arguments if its signature names them.
@@ -86,6 +89,7 @@ class Rule:
     bounds: Mapping[str, str] = dataclasses.field(default_factory=dict)
     out: str = ""
     overlap: str | None = None
+    layout: tuple[str, ...] | str = ()
     check: Callable[..., None] | None = None
     procedure: bool = False
     masks: Callable[..., Any] | None = None
@@ -164,6 +168,14 @@ def binary(name: str, word: Callable[[Value, Value], Value], promote="arith", **
         return word(self, other)
 
     register(Rule(name=name, body=body, promote=promote, overlap="partial", **options))
+
+
+def run_check(check: Callable[..., None], named: Mapping[str, Any]) -> None:
+    """Call a rule's check with those of the ``named`` meta arguments that its signature names."""
+    parameters = inspect.signature(check).parameters
+    any_name = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    safe = {n + "_" if n in ("from", "lambda") else n: value for n, value in named.items()}
+    check(**{name: value for name, value in safe.items() if any_name or name in parameters})
 
 
 # ---- calling a rule ------------------------------------------------------------------------

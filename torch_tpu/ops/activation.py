@@ -79,6 +79,7 @@ def silu_backward(grad_output, self):
 @_rule(
     "mish_backward",
     check=storable("self", "grad_output"),
+    layout=("grad_output", "self"),
     **stored_as("aten::mish_backward", "self"),
 )
 def mish_backward(grad_output, self):
@@ -145,12 +146,11 @@ def hardtanh_backward(grad_output, self, min_val, max_val):
     return hlo.where((self <= min_val) | (self >= max_val), 0, grad_output)
 
 
-def _check_threshold(self) -> None:
-    if self.dtype is torch.bool:
-        raise NotImplementedError("aten::threshold is not defined for torch.bool")
-
-
-@_rule("threshold", bounds={"value": "fits self"}, check=_check_threshold)
+@_rule(
+    "threshold",
+    bounds={"value": "fits self"},
+    **refusing("threshold", bool=NotImplementedError),
+)
 def threshold(self, threshold, value):
     return hlo.where(self <= threshold, value, self)
 
@@ -160,25 +160,29 @@ def _promoted(grad_output, self, threshold) -> list[torch.Tensor]:
     return [result.to(common_dtype(grad_output, self))]
 
 
-@_rule("threshold_backward", meta=_promoted)
+@_rule("threshold_backward", meta=_promoted, layout=("self", "grad_output"))
 def threshold_backward(grad_output, self, threshold):
     return hlo.where(self <= threshold, 0, grad_output)
 
 
 @_rule("leaky_relu")
-@_rule("_prelu_kernel", check=same_dtype("self", "weight"))
+@_rule("_prelu_kernel", check=same_dtype("self", "weight"), layout="meta")
 def leaky_relu(self, negative_slope=0.01, weight=None):
     slope = negative_slope if weight is None else weight
     return hlo.where(self > 0, self, self * slope)
 
 
-@_rule("leaky_relu_backward")
+@_rule("leaky_relu_backward", layout=("self", "grad_output"))
 def leaky_relu_backward(grad_output, self, negative_slope, self_is_result):
     del self_is_result  # the result has the sign of the operand
     return hlo.where(self > 0, grad_output, grad_output * negative_slope)
 
 
-@_rule("_prelu_kernel_backward", check=same_dtype("self", "weight", "grad_output"))
+@_rule(
+    "_prelu_kernel_backward",
+    check=same_dtype("self", "weight", "grad_output"),
+    layout="meta",
+)
 def _prelu_kernel_backward(grad_output, self, weight):
     positive = self > 0
     input_grad = hlo.where(positive, grad_output, weight * grad_output)
@@ -326,7 +330,12 @@ def glu_backward_jvp(grad_x, grad_glu, x, dgrad_glu, dx, dim):
 # ---- randomized leaky relu -----------------------------------------------------------------
 
 
-@op("aten::rrelu_with_noise", random=True, writes=("noise",))
+def _rrelu_meta(self, training=False, **_) -> list[torch.Tensor]:
+    kept = torch.contiguous_format if training else torch.preserve_format
+    return [torch.empty_like(self, memory_format=kept)]
+
+
+@op("aten::rrelu_with_noise", random=True, writes=("noise",), meta=_rrelu_meta)
 @op("aten::rrelu_with_noise_", random=True, writes=("self", "noise"))
 @op("aten::rrelu_with_noise_functional", random=True)
 def rrelu_with_noise(self, noise, lower=0.125, upper=1 / 3, training=False, *, rng):

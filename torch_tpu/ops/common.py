@@ -173,13 +173,14 @@ def check_dtypes(name: str, x, given, **wanted) -> None:
 
 
 def _kind(x) -> tuple[str, object]:
-    """(complex, float, int or bool; the dtype or Python type) of a tensor or a number."""
-    if not isinstance(x, torch.Tensor):
+    """(complex, float, int or bool; the dtype or Python type) of a tensor, dtype or number."""
+    dtype = x.dtype if isinstance(x, torch.Tensor) else x
+    if not isinstance(dtype, torch.dtype):
         return type(x).__name__, type(x).__name__
     for kind in ("complex", "floating_point"):
-        if getattr(x.dtype, f"is_{kind}"):
-            return kind.removesuffix("ing_point"), x.dtype
-    return "bool" if x.dtype is torch.bool else "int", x.dtype
+        if getattr(dtype, f"is_{kind}"):
+            return kind.removesuffix("ing_point"), dtype
+    return "bool" if dtype is torch.bool else "int", dtype
 
 
 def undefined(name: str, dtype, error: type[Exception] = NotImplementedError) -> None:
@@ -200,13 +201,35 @@ def refuse(name: str, *operands, **errors: type[Exception]) -> None:
 
 FLOATS_ONLY = dict.fromkeys(("int", "bool"), NotImplementedError)
 """Errors of functions of floats that promote nothing (see `refuse`)."""
+REALS_ONLY = {**FLOATS_ONLY, "complex": NotImplementedError}
+"""Errors of functions of real floats."""
+NUMBERS_ONLY = dict.fromkeys(("complex", "bool"), NotImplementedError)
+"""Errors of functions of real numbers that know no bool."""
 
 
-def refusing(name: str, **errors: type[Exception]) -> dict:
-    """The `check` of a function that is not defined for some kinds of operands (see `refuse`)."""
+def refusing(name: str, *names: str, **errors: type[Exception]) -> dict:
+    """The `check` of a function that is not defined for some kinds of operands (see `refuse`).
 
-    def check(self=None, x=None, other=None):  # what schemas call the operands
-        refuse(name, self, x, other, **errors)
+    ``names`` are its operands, if they are not called as most are.
+    """
+
+    def check(**named):
+        refuse(name, *(named.get(n) for n in names or ("self", "x", "other")), **errors)
+
+    return {"check": check}
+
+
+def refuse_together(name: str, *operands, **errors: type[Exception]) -> None:
+    """As `refuse`, by what the operands promote to: a bool beside an integer is an integer."""
+    dtype = common_dtype(*(x for x in operands if x is not None))
+    refuse(name, dtype, **errors)
+
+
+def refusing_together(name: str, *names: str, **errors: type[Exception]) -> dict:
+    """The `check` that is `refuse_together` of the arguments ``names``."""
+
+    def check(**named):
+        refuse_together(name, *(named.get(n) for n in names or ("self", "other")), **errors)
 
     return {"check": check}
 

@@ -13,7 +13,7 @@ import torch
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import binary, op, unary
-from .common import is_unsigned, real_only, refusing
+from .common import is_unsigned, real_only, refusing, refusing_together
 
 
 def _rows(names: str, word, kind: str | None, **options) -> None:
@@ -48,7 +48,7 @@ def _logical(word: str):
 
 
 for _name in ("and", "or", "xor"):
-    binary(f"aten::logical_{_name}", _logical(_name), promote=None)
+    binary(f"aten::logical_{_name}", _logical(_name), promote=None, layout=("self", "other"))
 
 
 @op("aten::logical_not", overlap="partial")
@@ -75,7 +75,14 @@ def _shift_right(a: Value, b: Value) -> Value:
 for _name in ("and", "or", "xor"):
     _family = f"bitwise_{_name}.Tensor bitwise_{_name}.Scalar bitwise_{_name}.Scalar_Tensor"
     _rows(_family, _bitwise(_name), "compare", **_of_integers(f"bitwise_{_name}"))
-unary("aten::bitwise_not", hlo.not_, promote=None)
+unary("aten::bitwise_not", hlo.not_, promote=None, **_of_integers("bitwise_not"))
+
+
+def _shift_meta(shift, self, other) -> list[torch.Tensor]:
+    return [shift(self, other)]
+
+
+_NO_SHIFT = dict.fromkeys(("float", "complex", "bool"), NotImplementedError)
 
 # Out of range amounts, also negative ones, shift everything out, both here and in ATen.
 for _side, _mark, _body in (
@@ -85,8 +92,10 @@ for _side, _mark, _body in (
     _family = " ".join(
         f"bitwise_{_side}_shift.{kind}" for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
     )
-    _check = _of_integers(f"bitwise_{_side}_shift")
+    _check = refusing_together(f"bitwise_{_side}_shift", **_NO_SHIFT)
     _rows(_family, _body, "compare", **_check)
+    # PyTorch's meta kernels of these refuse bool, which its CPU kernels promote.
+    _meta = functools.partial(_shift_meta, getattr(torch, f"bitwise_{_side}_shift"))
     for _kind in ("Tensor", "Scalar"):
         _inplace = f"aten::__i{_mark}shift__.{_kind}"
-        _rows(f"__{_mark}shift__.{_kind}", _body, "compare", inplace=_inplace, **_check)
+        _rows(f"__{_mark}shift__.{_kind}", _body, "compare", inplace=_inplace, meta=_meta, **_check)

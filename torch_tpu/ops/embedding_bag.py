@@ -2,7 +2,7 @@
 
 A bag is a run of ``indices`` that starts at its entry of ``offsets``; `bag_of` turns offsets into
 the bag of every index, after which everything is a scatter by bag. ``padding_idx`` (if not
-negative) takes no part. The gradients are dense: XLA has no sparse tensors.
+negative) takes no part. The gradients are dense; csrc/device/sparse.cc has the sparse ones.
 
 PyTorch's auxiliary results (``offset2bag``, ``bag_size``, ``max_indices``) have lengths that depend
 on the device and path, so each is fitted to what `registry.expected` asks for.
@@ -196,7 +196,7 @@ def embedding_bag_backward(
 ):
     if sparse:
         raise NotImplementedError(
-            "aten::_embedding_bag_backward with sparse=True: XLA has no sparse tensors"
+            "aten::_embedding_bag_backward: a compiled program has no sparse gradients"
         )
     if offset2bag.shape[0] != indices.shape[0]:
         offset2bag = bag_of(offsets, indices.shape[0])

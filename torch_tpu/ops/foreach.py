@@ -76,6 +76,17 @@ def _register(name: str, element: str, names: Mapping[str, str], **options) -> N
     def body(**arguments):
         return _each(f"aten::{element}", {names[k]: v for k, v in arguments.items() if k in names})
 
+    def check(**arguments) -> None:
+        columns = {names[k]: v for k, v in arguments.items() if k in names}
+        lengths = [len(v) for v in columns.values() if isinstance(v, list)]
+        for i in range(min(lengths)):
+            row = {k: v[i] if isinstance(v, list) else v for k, v in columns.items()}
+            registry.run_check(rule.check, row)
+
+    rule = RULES[f"aten::{element}"]
+    if rule.check is not None:
+        options["check"] = check
+    options["bounds"] = {k: rule.bounds[v] for k, v in names.items() if v in rule.bounds}
     body.__name__ = f"foreach_{name}".replace(".", "_")
     registry.register(Rule(name=f"aten::_foreach_{name}", body=body, **options))
 
@@ -96,8 +107,8 @@ _BINARY = {
     "sub": ("sub.Scalar", "sub.Tensor", "other", "List Scalar ScalarList"),
     "mul": ("mul.Scalar", "mul.Tensor", "other", "List Tensor Scalar ScalarList"),
     "div": ("div.Scalar", "div.Tensor", "other", "List Tensor Scalar ScalarList"),
-    "maximum": ("maximum", "maximum", "other", "List Scalar ScalarList"),
-    "minimum": ("minimum", "minimum", "other", "List Scalar ScalarList"),
+    "maximum": ("clamp_min", "clamp_min.Tensor", "min", "List Scalar ScalarList"),
+    "minimum": ("clamp_max", "clamp_max.Tensor", "max", "List Scalar ScalarList"),
     "clamp_min": ("clamp_min", "clamp_min.Tensor", "min", "List Scalar ScalarList"),
     "clamp_max": ("clamp_max", "clamp_max.Tensor", "max", "List Scalar ScalarList"),
     "pow": ("pow.Tensor_Scalar", "pow.Tensor_Tensor", "exponent", "List Scalar ScalarList"),

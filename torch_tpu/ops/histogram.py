@@ -16,6 +16,7 @@ import torch
 from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.registry import op
+from .common import undefined
 from .reduce import widen
 from .search import search
 
@@ -59,7 +60,7 @@ def _check_histc(self, bins=100, min=0, max=0, out=None) -> None:  # noqa: A002
     if min > max:
         raise RuntimeError(f"torch.histc: max must be larger than min, got [{min}, {max}]")
     if self.dtype in (torch.bool, *_UNSIGNED) or self.is_complex():
-        raise NotImplementedError(f"aten::histc is not defined for {self.dtype}")
+        undefined("histc", self.dtype)
     if out is not None and out.dtype is not self.dtype:
         raise RuntimeError(
             f"torch.histc: input tensor and hist tensor should have the same dtype, but got input "
@@ -170,7 +171,7 @@ def _check_points(self, bins, range=None, weight=None) -> None:  # noqa: A002
         if low > high:
             raise RuntimeError(f"torch.histogramdd: min {low} should not exceed max {high}")
     if not self.is_floating_point():
-        raise NotImplementedError(f"aten::histogram is not defined for {self.dtype}")
+        undefined("histogram", self.dtype)
     if weight is not None:
         _check_weight(self, weight)
 
@@ -214,7 +215,7 @@ def _check_dd(self, bins, range=None, weight=None) -> None:  # noqa: A002
         )
     _check_points(self, bins, range, weight)
     if self.dtype.itemsize == 2:
-        raise NotImplementedError(f"aten::histogramdd is not defined for {self.dtype}")
+        undefined("histogramdd", self.dtype)
 
 
 def _check_1d(self, bins, range=None, weight=None) -> None:  # noqa: A002

@@ -138,8 +138,11 @@ def linalg_lstsq(self, b, rcond=None, driver=None):
     _check_lstsq(self, b, driver)
     vector = _is_vector(self, b)
     right = b.unsqueeze(-1) if vector else b
+    # As PyTorch has it, also where ``b`` has one dim less and is no vector.
+    batch = torch.broadcast_shapes(self.shape[:-2], b.shape[: self.ndim - 2])
     rows, columns = self.shape[-2:]
     _require(rows == right.shape[-2], "input.size(-2) should match other.size(-2)")
+    right = right.expand(*batch, *right.shape[-2:])
     values = self.new_empty(0, dtype=self.dtype.to_real())
     rank, residuals = values.to(torch.int64), values
     if driver == "gels":

@@ -51,7 +51,7 @@ def mse_loss(self, target, reduction=MEAN):
     return _reduced(distance * distance, reduction)
 
 
-@_rule("mse_loss_backward", **_like_self("mse_loss_backward", _FITS_SELF))
+@_rule("mse_loss_backward", layout="contiguous", **_like_self("mse_loss_backward", _FITS_SELF))
 def mse_loss_backward(grad_output, self, target, reduction):
     return _share(grad_output, self, reduction) * (2 * (self - target))
 
@@ -66,7 +66,11 @@ def smooth_l1_loss(self, target, reduction=MEAN, beta=1.0):
     return _reduced(hlo.where(distance < beta, quadratic, linear), reduction)
 
 
-@_rule("smooth_l1_loss_backward", **_like_self("smooth_l1_loss_backward", _FITS_SELF))
+@_rule(
+    "smooth_l1_loss_backward",
+    layout="contiguous",
+    **_like_self("smooth_l1_loss_backward", _FITS_SELF),
+)
 def smooth_l1_loss_backward(grad_output, self, target, reduction, beta):
     difference = self - target
     slope = hlo.where(difference > 0, 1.0, hlo.where(difference < 0, -1.0, 0.0))
@@ -82,7 +86,7 @@ def huber_loss(self, target, reduction=MEAN, delta=1.0):
     return _reduced(hlo.where(distance <= delta, 0.5 * distance * distance, linear), reduction)
 
 
-@_rule("huber_loss_backward", check=_ONE_DTYPE)
+@_rule("huber_loss_backward", check=_ONE_DTYPE, layout="contiguous")
 def huber_loss_backward(grad_output, self, target, reduction, delta):
     slope = self - target
     slope = hlo.where(slope < -delta, -delta, hlo.where(slope > delta, delta, slope))
@@ -99,7 +103,11 @@ def _weighted(loss: Value, weight: Value | None) -> Value:
 _FITS_WEIGHTED = checks(_ONE_DTYPE, storable("self", "weight"))
 
 
-@_rule("binary_cross_entropy", **_like_self("binary_cross_entropy", _FITS_WEIGHTED))
+@_rule(
+    "binary_cross_entropy",
+    layout=("self",),
+    **_like_self("binary_cross_entropy", _FITS_WEIGHTED),
+)
 def binary_cross_entropy(self, target, weight=None, reduction=MEAN):
     # Logarithms are cut at -100 so that a certain but wrong guess has a finite loss.
     floor = hlo.full_like(self, -100)
@@ -110,6 +118,7 @@ def binary_cross_entropy(self, target, weight=None, reduction=MEAN):
 
 @_rule(
     "binary_cross_entropy_backward",
+    layout=("self",),
     **_like_self("binary_cross_entropy_backward", _FITS_WEIGHTED),
 )
 def binary_cross_entropy_backward(grad_output, self, target, weight=None, reduction=MEAN):
@@ -127,7 +136,7 @@ def _check_logits(self, target, weight=None, pos_weight=None) -> None:
     storable("self", "target", "pos_weight")(self=self, target=target, pos_weight=pos_weight)
 
 
-@_rule("binary_cross_entropy_with_logits", check=_check_logits)
+@_rule("binary_cross_entropy_with_logits", check=_check_logits, layout="meta")
 def binary_cross_entropy_with_logits(self, target, weight=None, pos_weight=None, reduction=MEAN):
     off = hlo.minimum(self, hlo.zeros_like(self))
     log_on = off - hlo.unary("log_plus_one", hlo.exp(-hlo.abs(self)))

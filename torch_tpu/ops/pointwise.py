@@ -16,12 +16,18 @@ from ..lowering import hlo, promote
 from ..lowering.builder import Value
 from ..lowering.registry import binary, expected, op
 from .common import (
+    FLOATS_ONLY,
+    NUMBERS_ONLY,
+    REALS_ONLY,
     is_infinite,
     is_unsigned,
     operands,
     plain,
     real_only,
     refuse,
+    refuse_together,
+    refusing,
+    refusing_together,
     scaled,
     with_sign_of,
 )
@@ -38,18 +44,36 @@ def _rows(names: str, word, promote: str = "arith", **options) -> None:
 # ---- sums and products ---------------------------------------------------------------------
 
 
-@op("aten::add.Tensor", "aten::add.Scalar", promote="arith", specialize=_ALPHA)
+def _check_alpha(self, other, alpha=1) -> None:
+    dtype = torch.result_type(self, other)
+    inexact = dtype.is_floating_point or dtype.is_complex
+    if isinstance(alpha, bool) and dtype is not torch.bool:
+        raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    if not inexact and not isinstance(alpha, int):
+        raise RuntimeError(f"alpha={alpha}: for integral tensors, alpha must be an integer")
+    if not dtype.is_complex and isinstance(alpha, complex):
+        raise RuntimeError(f"alpha={alpha}: for real tensors, alpha must not be complex")
+
+
+@op(
+    "aten::add.Tensor",
+    "aten::add.Scalar",
+    promote="arith",
+    specialize=_ALPHA,
+    check=_check_alpha,
+)
 def add_Tensor(self, other, alpha=1):
     return self + scaled(other, alpha)
 
 
-def _check_difference(self, other) -> None:
+def _check_difference(self, other, alpha=1) -> None:
     for operand in (self, other):
         if isinstance(operand, bool) or getattr(operand, "dtype", None) is torch.bool:
             raise RuntimeError(
                 "Subtraction, the `-` operator, with a bool tensor is not supported. Invert a mask "
                 "with `~` or `logical_not()`, and take a difference with `^`."
             )
+    _check_alpha(self, other, alpha)
 
 
 @op(
@@ -69,6 +93,7 @@ def sub_Tensor(self, other, alpha=1):
     promote="arith",
     specialize=_ALPHA,
     check=_check_difference,
+    layout=("other", "self"),
 )
 def rsub_Tensor(self, other, alpha=1):
     return other - scaled(self, alpha)
@@ -80,15 +105,20 @@ def addcmul(self, tensor1, tensor2, value=1):
     # ``value`` has no say in the dtype: among integers a float is truncated.
     if not plain(value, 1):
         value = hlo.expand(promote.as_value(value, self.dtype), self.shape)
-    return (self + scaled(tensor1 * tensor2, value)).to(expected()[0].dtype)
+    return (self + scaled(tensor1, value) * tensor2).to(expected()[0].dtype)
 
 
 @op("aten::addcdiv", promote="arith", specialize={"value": (1,)})
 def addcdiv(self, tensor1, tensor2, value=1):
-    return self + scaled(tensor1 / tensor2, value)
+    return self + scaled(tensor1, value) / tensor2
 
 
-@op("aten::lerp.Scalar", "aten::lerp.Tensor", promote="arith")
+@op(
+    "aten::lerp.Scalar",
+    "aten::lerp.Tensor",
+    promote="arith",
+    **refusing("lerp", "self", **FLOATS_ONLY),
+)
 def lerp_Tensor(self, end, weight):
     self, end, weight = operands(self, end, weight)
     distance = end - self
@@ -143,13 +173,21 @@ def div_Tensor_mode(self, other, rounding_mode=None):
 
 
 _rows("div.Tensor div.Scalar", lambda a, b: a / b, promote="float")
-_rows("floor_divide floor_divide.Scalar", _divide_floor, **real_only("floor_divide"))
+_rows(
+    "floor_divide floor_divide.Scalar",
+    _divide_floor,
+    **refusing_together("floor_divide", **NUMBERS_ONLY),
+)
 _rows(
     "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor",
     _python_remainder,
-    **real_only("remainder"),
+    **refusing_together("remainder", **NUMBERS_ONLY),
 )
-_rows("fmod.Tensor fmod.Scalar", lambda a, b: a % b, **real_only("fmod"))
+_rows(
+    "fmod.Tensor fmod.Scalar",
+    lambda a, b: a % b,
+    **refusing_together("fmod", **NUMBERS_ONLY),
+)
 
 
 # ---- powers --------------------------------------------------------------------------------
@@ -188,16 +226,17 @@ def _power(self, exponent):
 
 def _check_power(self, exponent) -> None:
     dtype = torch.result_type(self, exponent)
-    if dtype is torch.bool:
-        raise NotImplementedError("aten::pow is not defined for torch.bool")
+    if not isinstance(exponent, bool):  # True and False are no powers: x and 1 of any dtype
+        refuse("pow", dtype, bool=NotImplementedError)
     inexact = dtype.is_floating_point or dtype.is_complex
     if isinstance(exponent, int) and exponent < 0 and not inexact:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
 
 
-op("aten::pow.Tensor_Tensor", "aten::pow.Scalar", promote="arith", check=_check_power)(_power)
+op("aten::pow.Tensor_Tensor", promote="arith", check=_check_power)(_power)
+op("aten::pow.Scalar", promote="arith", check=_check_power, layout="contiguous")(_power)
 
-_SHORT_POWERS = {
+_SHORT_POWERS = {  # False and True are among them
     0: lambda x: hlo.full_like(x, 1),
     1: lambda x: x,
     2: lambda x: x * x,
@@ -214,6 +253,8 @@ _SHORT_POWERS = {
     promote="arith",
     specialize={"exponent": tuple(_SHORT_POWERS)},
     bounds={"exponent": "integer power"},
+    # PyTorch's meta kernel takes True for the integer 1.
+    meta=lambda self, exponent: [torch.mul(self, exponent)],
     check=_check_power,
 )
 def pow_Tensor_Scalar(self, exponent):
@@ -223,7 +264,12 @@ def pow_Tensor_Scalar(self, exponent):
     return _power(self, exponent)
 
 
-@op("aten::ldexp.Tensor", promote="float", overlap="")
+def _check_ldexp(self, other) -> None:
+    if self.is_floating_point():
+        refuse("ldexp", other, bool=NotImplementedError)
+
+
+@op("aten::ldexp.Tensor", promote="float", overlap="", check=_check_ldexp)
 def ldexp_Tensor(self, other):
     self, other = operands(self, other)
     return self * hlo.full_like(other, 2) ** other
@@ -269,23 +315,19 @@ def _log_sum_exp(a: Value, b: Value) -> Value:
     return hlo.select(hlo.is_nan(a) | hlo.is_nan(b), nan, total)
 
 
-def _check_log_sum(name: str, complex_too: bool) -> dict:
-    def check(self, other):
-        dtype = torch.result_type(self, other)
-        if not (dtype.is_floating_point or (complex_too and dtype.is_complex)):
-            raise NotImplementedError(f"aten::{name} is not defined for {dtype}")
-
-    return {"check": check}
-
-
-_rows("logaddexp", _log_sum_exp, promote="float", **_check_log_sum("logaddexp", True))
+_rows(
+    "logaddexp",
+    _log_sum_exp,
+    promote="float",
+    **refusing_together("logaddexp", **FLOATS_ONLY),
+)
 _rows(
     "logaddexp2",
     lambda a, b: _log_sum(
         a, b, lambda x: hlo.full_like(x, 2) ** x, lambda x: _log1p(x) * (1 / math.log(2))
     ),
     promote="float",
-    **_check_log_sum("logaddexp2", False),
+    **refusing_together("logaddexp2", **REALS_ONLY),
 )
 
 
@@ -317,11 +359,7 @@ _rows("fmin", _extremum_ignoring_nan("minimum"), **real_only("fmin", RuntimeErro
 
 
 def _check_clamp(self, min=None, max=None) -> None:  # noqa: A002 - the schema's names
-    given = [x for x in (self, min, max) if x is not None]
-    refuse("clamp", *given, complex=NotImplementedError)
-    dtypes = {torch.bool if isinstance(x, bool) else getattr(x, "dtype", None) for x in given}
-    if dtypes == {torch.bool}:
-        raise NotImplementedError("aten::clamp is not defined for torch.bool")
+    refuse_together("clamp", self, min, max, **NUMBERS_ONLY)
 
 
 def _check_bound(self, min=None, max=None) -> None:  # noqa: A002 - the schema's names
@@ -382,11 +420,11 @@ def _hypot(a: Value, b: Value) -> Value:
 
 
 _rows("atan2", lambda a, b: hlo.binary("atan2", a, b), promote="float", **real_only("atan2"))
-_rows("hypot", _hypot, **real_only("hypot"))
+_rows("hypot", _hypot, **refusing_together("hypot", **REALS_ONLY))
 _rows("copysign.Tensor copysign.Scalar", with_sign_of, promote="float", **real_only("copysign"))
 
 
-@op("aten::nextafter", promote="compare", **real_only("nextafter"))
+@op("aten::nextafter", promote="compare", **refusing_together("nextafter", **REALS_ONLY))
 def nextafter(self, other):
     return hlo.binary("chlo.next_after", self, other)
 
@@ -412,18 +450,10 @@ def _lcm(a: Value, b: Value) -> Value:
     return hlo.abs(quotient * b)
 
 
-def _integers_only(name: str) -> dict:
-    def check(self, other):
-        dtype = torch.result_type(self, other)
-        if dtype is torch.bool or dtype.is_floating_point or dtype.is_complex:
-            raise NotImplementedError(f"aten::{name} is not defined for {dtype}")
-
-    return {"check": check}
-
-
 # Of a NaN, Euclid's algorithm would find no end.
-_rows("gcd", _gcd, **_integers_only("gcd"))
-_rows("lcm", _lcm, **_integers_only("lcm"))
+_NO_INTEGERS = {**NUMBERS_ONLY, "float": NotImplementedError}
+_rows("gcd", _gcd, **refusing_together("gcd", **_NO_INTEGERS))
+_rows("lcm", _lcm, **refusing_together("lcm", **_NO_INTEGERS))
 
 
 # ---- selection by mask ---------------------------------------------------------------------

@@ -231,6 +231,8 @@ def _register_max(spatial):
 
     @op(f"aten::adaptive_max_pool{spatial}d")
     def adaptive_max_pool(self, output_size):
+        if not math.prod(expected()[0].shape):
+            return [hlo.constant(0, e.dtype, e.shape) for e in expected()]
         return _max_pool(self, _adaptive(self.shape, expected()[0].shape[-spatial:]))
 
     @op(f"aten::adaptive_max_pool{spatial}d_backward")
@@ -441,7 +443,10 @@ def _register_average(spatial):
 
     @op(f"aten::_adaptive_avg_pool{spatial}d")
     def _adaptive_avg_pool(self, output_size):
-        windows = _adaptive(self.shape, expected()[0].shape[-spatial:])
+        result = expected()[0]
+        if not math.prod(result.shape):
+            return hlo.constant(0, result.dtype, result.shape)
+        windows = _adaptive(self.shape, result.shape[-spatial:])
         return hlo.convert(_divide(_sum(widened(self), windows), windows), self.dtype)
 
     @op(f"aten::_adaptive_avg_pool{spatial}d_backward")

@@ -190,6 +190,7 @@ def normal_functional(self, mean=0.0, std=1.0, rng=None):
 @op(
     "aten::normal.Tensor_Tensor",
     meta=lambda mean, std, **_: [(torch.empty_like(mean) + std.real).to(mean.dtype)],
+    layout="contiguous",
     check=_check_normal,
     random=True,
 )
@@ -197,10 +198,17 @@ def normal_functional(self, mean=0.0, std=1.0, rng=None):
     "aten::normal.Tensor_float",
     runtime=("std",),
     bounds=_SPREAD,
+    layout="contiguous",
     check=_check_normal,
     random=True,
 )
-@op("aten::normal.float_Tensor", runtime=("mean",), check=_check_normal, random=True)
+@op(
+    "aten::normal.float_Tensor",
+    runtime=("mean",),
+    layout="contiguous",
+    check=_check_normal,
+    random=True,
+)
 def normal_Tensor(mean, std=1.0, rng=None):
     result = expected()[0]
     return _normal(rng, result.shape, result.dtype, mean, std)

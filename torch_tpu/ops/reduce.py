@@ -16,7 +16,7 @@ from ..lowering import hlo
 from ..lowering.builder import Value
 from ..lowering.promote import compute_dtype
 from ..lowering.registry import expected, op, procedure
-from .common import check_dtypes, refuse
+from .common import check_dtypes, refuse, undefined
 from .shape import wrap
 
 # ---- shared helpers ------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def hash_tensor(self, dim=(), keepdim=False, mode=0):
     if mode != 0:
         raise NotImplementedError(f"aten::hash_tensor: mode {mode}; only 0 (xor) is defined")
     if self.is_complex:
-        raise NotImplementedError(f"aten::hash_tensor: {self.dtype} has no hash in PyTorch")
+        undefined("hash_tensor", self.dtype)
     # ATen hashes the bits of the number as a double, and of an integer as itself.
     wide = torch.float64 if self.is_floating else torch.int64
     if self.dtype is not torch.uint64:

@@ -186,7 +186,7 @@ def _positive(sample: Value, dtype: torch.dtype) -> Value:
     return hlo.select(sample > least, sample, least).to(dtype)
 
 
-@op("aten::_standard_gamma", random=True, **_check_float("_standard_gamma"))
+@op("aten::_standard_gamma", random=True, layout="contiguous", **_check_float("_standard_gamma"))
 def standard_gamma(self, rng=None):
     sample = hlo.exp(log_gamma_sample(rng, self.to(promote.compute_dtype(self.dtype))))
     return _positive(sample, self.dtype)
@@ -274,7 +274,7 @@ def _log_factorial_rest(k: Value) -> Value:
     return series + hlo.log(k * 6.283185307179586) * 0.5
 
 
-@op("aten::poisson", random=True, **_check_float("poisson"))
+@op("aten::poisson", random=True, layout="contiguous", **_check_float("poisson"))
 def poisson(self, rng=None):
     rate = self.to(promote.compute_dtype(self.dtype))
     bad, large = _is_bad(rate), rate >= 10.0
@@ -355,6 +355,7 @@ def _check_binomial(count, prob) -> None:
     "aten::binomial",
     random=True,
     meta=lambda count, **_: [torch.empty_like(count)],
+    layout="contiguous",
     check=_check_binomial,
 )
 def binomial(count, prob, rng=None):

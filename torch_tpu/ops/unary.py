@@ -16,13 +16,17 @@ from ..lowering.builder import Value
 from ..lowering.registry import expected, op, unary
 from .common import (
     BITS,
+    FLOATS_ONLY,
+    checks,
     exact_out,
     is_infinite,
     is_unsigned,
     operands,
     real_only,
     refuse,
+    refusing,
     sign_bit,
+    undefined,
     widened,
 )
 
@@ -85,19 +89,38 @@ _EXACT = {
     "sign": _sign,
     "sgn": _sgn,
 }
+
+
+def _check_abs_out(self, out=None, **_) -> None:
+    """Of complex numbers, ``out`` may be complex, too, or of any real dtype that is wide enough;
+    PyTorch's meta kernel refuses that."""
+    if out is None or out.dtype is self.dtype:
+        return
+    real = self.is_complex() and not out.is_complex()
+    if not real or not torch.can_cast(self.dtype.to_real(), out.dtype):
+        raise RuntimeError(f"aten::abs: found dtype {out.dtype} of out, but expected {self.dtype}")
+
+
+_REFUSED = {
+    **dict.fromkeys(("abs", "ceil", "floor", "round", "trunc"), {"bool": NotImplementedError}),
+    "frac": FLOATS_ONLY,
+}
 _COMPLEX_TOO = ("neg", "abs", "sgn", "isnan", "isinf")
 for _name, _body in _EXACT.items():
-    _check = {} if _name in _COMPLEX_TOO else real_only(_name)
-    unary(f"aten::{_name}", _body, promote=None, **_check)
+    _check = dict(_REFUSED.get(_name, {}))
+    if _name not in _COMPLEX_TOO:
+        _check["complex"] = NotImplementedError
+    _options = refusing(_name, **_check)
+    if _name == "abs":
+        _options = {"out": "any", "check": checks(_options["check"], _check_abs_out)}
+    unary(f"aten::{_name}", _body, promote=None, **_options)
 unary("aten::_conj_physical", _conjugate, promote=None, inplace="aten::conj_physical_")
 
 
 @op("aten::round.decimals", promote="arith")
 def round_decimals(self, decimals):
     if not self.is_floating:
-        raise NotImplementedError(
-            f"aten::round.decimals of {self.dtype}: PyTorch rounds floats only"
-        )
+        undefined("round.decimals", self.dtype)
     scale, nearest = 10.0 ** abs(decimals), _word("round_nearest_even")
     if decimals < 0:
         return nearest(self / scale) * scale
@@ -130,7 +153,8 @@ for _name, _body in _QUESTIONS.items():
     unary(f"aten::{_name}", _body, promote=None, **_check)
 
 
-@op("aten::nan_to_num", overlap="partial")
+# The meta kernel of the in-place form refuses complex numbers.
+@op("aten::nan_to_num", overlap="partial", meta=lambda self, **_: [torch.empty_like(self)])
 def nan_to_num(self, nan=None, posinf=None, neginf=None):
     if self.is_complex:
         real, imag = (_nan_to_num(p, nan, posinf, neginf) for p in (hlo.real(self), hlo.imag(self)))
@@ -245,7 +269,13 @@ for _name, _body in _FLOAT.items():
 # ---- complex parts, parts of floats --------------------------------------------------------
 
 
-@op("aten::angle", promote="float")
+def _angles(self) -> list[torch.Tensor]:
+    angles = torch.ops.aten.angle(self)
+    # Those of complex numbers are written next to a copy of them.
+    return [angles.contiguous() if self.is_complex() else angles]
+
+
+@op("aten::angle", promote="float", meta=_angles)
 def angle(self):
     if self.is_complex:
         return hlo.binary("atan2", hlo.imag(self), hlo.real(self))
@@ -285,6 +315,7 @@ def _check_parts(first, second, out) -> None:
 @op(
     "aten::complex",
     overlap="partial",
+    layout=("real", "imag"),
     check=lambda real, imag, out=None: _check_parts(real, imag, out),
 )
 def complex_(real, imag):
@@ -294,6 +325,7 @@ def complex_(real, imag):
 @op(
     "aten::polar",
     overlap="partial",
+    layout=("abs", "angle"),
     check=lambda abs, angle, out=None: _check_parts(abs, angle, out),  # noqa: A006
 )
 def polar(abs, angle):  # noqa: A002 - the schema's names

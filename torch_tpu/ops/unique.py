@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from ..lowering.registry import procedure
-from .common import refuse
+from .common import refuse, undefined
 from .masks import bucket
 from .shape import wrap
 
@@ -151,7 +151,7 @@ _COUNTABLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 @procedure("aten::bincount")
 def bincount(self, weights=None, minlength=0):
     if self.dtype not in _COUNTABLE:
-        raise NotImplementedError(f"aten::bincount is not defined for {self.dtype}")
+        undefined("bincount", self.dtype)
     if minlength < 0:
         raise RuntimeError(f"bincount: minlength should be >= 0, got {minlength}")
     if self.ndim != 1:

@@ -60,6 +60,8 @@ ROWS = [
     ),
     Row("aten::linalg_lstsq", (t(4, 3), t(4, seed=2)), **LOOSE),
     Row("aten::linalg_lstsq", (t(1, 4, 3), t(2, 4, 1, seed=2)), **LOOSE),
+    Row("aten::linalg_lstsq", (t(1, 4, 3), t(4, 2, seed=2)), **LOOSE),
+    Row("aten::linalg_lstsq", (t(2, 1, 4, 3), t(1, 3, 4, 2, seed=2)), **LOOSE),
     Row("aten::linalg_lstsq", (torch.zeros(4, 3), t(4, 1)), {"driver": "gels"}, **LOOSE),
     Row("aten::linalg_lstsq", (LACKING[0], t(4, 2, seed=3)), {"driver": "gelsy"}, **LOOSE),
     Row(

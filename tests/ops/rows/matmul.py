@@ -57,6 +57,20 @@ ROWS = [
     Row("aten::addmm", (NAN, *pair((3, 4), (4, 5))), {"beta": 0.0, "alpha": 0.25}),
     Row("aten::addmm", triple((3, 5), (3, 4), (4, 5), C64), {"beta": 1j, "alpha": 2 - 1j}),
     Row("aten::addmm", triple((3, 5), (3, 0), (0, 5)), {"beta": 0.5}),
+    # Times 0, NaN is NaN or not, depending on the kernel of the CPU.
+    *(
+        Row("aten::addmm", (*pair((3, 5), (3, 2), d), NAN[:2].to(d)), {"alpha": 0})
+        for d in (torch.float32, F64, C64, BF16, F16)
+    ),
+    Row("aten::addmm", (*pair((3, 5), (3, 2)), NAN[:2]), {"beta": 0, "alpha": 0}),
+    *(
+        Row("aten::addmv", (t(3, dtype=d), NAN.to(d), t(5, dtype=d)), {"alpha": 0})
+        for d in (torch.float32, C64, BF16)
+    ),
+    Row("aten::addbmm", (t(3, 3), NAN.expand(2, 3, 5), t(2, 5, 3)), {"alpha": 0}),
+    Row("aten::baddbmm", (t(2, 3, 3), NAN.expand(2, 3, 5), t(2, 5, 3)), {"alpha": 0}),
+    Row("aten::baddbmm", (t(2, 3, 40), NAN.expand(2, 3, 5), t(2, 5, 40)), {"alpha": 0}),
+    Row("aten::addr", (t(3, 5), NAN[:, 0], t(5)), {"alpha": 0}),
     *(
         Row("aten::baddbmm", triple((2, 3, 5), (2, 3, 4), (2, 4, 5), d), {"beta": 2, "alpha": 3})
         for d in (torch.float32, BF16, I64, C64)

@@ -59,6 +59,8 @@ ROWS = [
     Row("aten::addcmul", (ints(3), ints(3, seed=1), ints(3, seed=2)), {"value": 3}),
     Row("aten::addcmul", (ints(3), ints(3, seed=1), ints(3, seed=2)), {"value": -1.5}),
     Row("aten::addcmul", (XB, YB, XB)),
+    # Scaling comes first: of a complex infinity, a factor would make NaNs.
+    Row("aten::addcdiv", (t(3, dtype=C64), t(3, dtype=C64, seed=1), torch.zeros(3)), {"value": 3}),
     Row("aten::addcdiv", (X, Y, pos(3, 4, seed=2)), {"value": 0.5}),
     Row("aten::addcdiv", (XB, YB, pos(3, 4, dtype=BF16))),
     Row("aten::lerp.Scalar", (X, Y, 0.3)),
@@ -124,6 +126,7 @@ ROWS = [
     Row("aten::pow.Tensor_Tensor", (torch.zeros(3, dtype=C64), torch.tensor([3, 1, 2 + 1j]))),
     *[Row("aten::pow.Tensor_Scalar", (pos(3), e)) for e in (0, 0.5, 1, 2, 3, -0.5, -1, -2, 2.7)],
     Row("aten::pow.Tensor_Scalar", (X, 2.0)),
+    *[Row("aten::pow.Tensor_Scalar", (X > 0, e)) for e in (True, False, 1, 2)],
     Row("aten::pow.Tensor_Scalar", (ints(4), 2)),
     Row("aten::pow.Tensor_Scalar", (ints(4, low=0), 0.5)),
     Row("aten::pow.Tensor_Scalar", (ints(4, low=0), 1.5)),

@@ -60,6 +60,7 @@ ROWS = [
     ),
     Row("aten::nan_to_num", (SPECIAL,)),
     Row("aten::nan_to_num", (SPECIAL.to(BF16),)),
+    Row("aten::nan_to_num", (SPECIAL.to(torch.complex64),)),
     Row("aten::nan_to_num", (SPECIAL.to(F64), 2.0, 3.0, -4.0)),
     Row("aten::nan_to_num", (t(3, dtype=I64),)),
     Row("aten::nan_to_num", (torch.tensor([complex(NAN, INF), complex(-INF, 1)]),)),
