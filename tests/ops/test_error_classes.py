@@ -399,3 +399,16 @@ LOW = {
 @pytest.mark.parametrize("name", LOW)
 def test_matrices_that_lapack_does_not_take(name, dtype):
     _same(lambda t: LOW[name](torch.eye(2, device=t(1).device).to(dtype)))
+
+
+@pytest.mark.parametrize("name", ("maximum", "minimum", "clamp_min", "clamp_max", "pow"))
+def test_numbers_of_lists_have_to_fit(name):
+    call = getattr(torch, f"_foreach_{name}")
+    for number in (300, [3, 300]):
+        _same(lambda t, n=number: call([t(3, dtype=torch.uint8), t(2, dtype=torch.uint8)], n))
+
+
+def test_lists_of_integers_have_no_negative_powers():
+    _same(lambda t: torch._foreach_pow([t(3, dtype=torch.int64)], 2))
+    _same(lambda t: torch._foreach_pow([t(3, dtype=torch.int64)], -1))
+    _same(lambda t: torch._foreach_pow([t(3, dtype=torch.int64)] * 2, [2, -1]))
