@@ -116,9 +116,8 @@ def measure(name: str, rounds: int, steps: int) -> None:
     for _ in range(rounds):
         for contestant in contestants.values():
             contestant.times.append(contestant.run(steps))
-    print(
-        f"{name}, {rounds} rounds of {steps} steps, compiles: {torch.tpu.compile_count() - compiles}"
-    )
+    compiles = torch.tpu.compile_count() - compiles
+    print(f"{name}, {rounds} rounds of {steps} steps, compiles: {compiles}")
     ours = contestants["defer"]
     for kind, contestant in contestants.items():
         pairs = zip(contestant.times, ours.times, strict=True)

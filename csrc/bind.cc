@@ -158,6 +158,7 @@ void bind_runtime(py::module_& m) {
   m.def("device_info", &device_info);
   m.def("has_host_kernels", [] { return runtime().host_kernels(); });
   m.def("memory_stats", &memory_stats);
+  m.def("return_memory", [] { without_gil([] { pjrt::return_memory(); }); });
   m.def("reset_peak_memory", [](int device) {
     auto& memory = runtime().client().memory(checked_device(device));
     memory.peak.store(memory.allocated.load());

@@ -47,7 +47,7 @@ def _load() -> types.ModuleType:
     # file is called missing; `from torch_tpu import _core` would blame a circular import.
     import torch_tpu._core as _core
 
-    from .api import amp, module, modes, plugin
+    from .api import amp, modes, module, plugin
     from .dispatch import sparse
     from .dispatch.register import register_all
 

@@ -1,6 +1,7 @@
 // The client: devices, host copies in, compilation. See client.h.
 #include "client.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,7 +60,25 @@ int64_t physical_memory() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
 }
 
+// XLA's CPU plugin takes its arrays from malloc and gives them back when they die. By default glibc
+// hands large ones to the system at once, and every use of new ones costs a page fault per 4 KiB:
+// more than computing them (measured: 8 MiB of products took 7.4 ms instead of 0.8). So freed
+// memory is kept for the next array, up to a bound; `return_memory` hands it back.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that glibc takes
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 64 << 20);
+#endif
+}
+
 }  // namespace
+
+void return_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
 
 // The CPU plugin makes this many devices unless told otherwise.
 constexpr int64_t kDefaultCpuDevices = 4;
@@ -88,6 +107,7 @@ Client* Client::create(const std::string& path, const std::map<std::string, Opti
   PJRT_CALL(client->api_, PJRT_Client_Create, args);
   client->client_ = args.client;
   client->describe(wanted);
+  if (client->platform_ == "cpu") keep_freed_memory();
   for (auto& counters : client->memory_) {
     if (limit > 0) counters->limit = limit;
   }

@@ -216,4 +216,7 @@ class TORCH_TPU_API Client {
   std::atomic<int64_t> compiles_{0};
 };
 
+// Gives host memory that was freed back to the system (the CPU plugin's arrays are there).
+TORCH_TPU_API void return_memory();
+
 }  // namespace torch_tpu::pjrt

@@ -173,7 +173,7 @@ class Program:
     def reduce(self):
         x = self.pick()
         x = x.to(torch.float32) if x.dtype is torch.bool else x
-        self.put((x.to(torch.float64).tanh().sum(self.draw.choice((0, 1)), keepdim=True) + x))
+        self.put(x.to(torch.float64).tanh().sum(self.draw.choice((0, 1)), keepdim=True) + x)
 
     def item(self):
         value = self.pick()[self.draw.randrange(4), self.draw.randrange(6)].item()

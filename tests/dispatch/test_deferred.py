@@ -1,4 +1,4 @@
-"""DeferAndFuse: what is recorded, when it runs, that loops compile nothing, and what fails where."""
+"""DeferAndFuse: what is recorded, when it runs, what loops compile, and what fails where."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+
 from torch_tpu import _core, config
 
 DEFER = torch.tpu.EagerMode.DEFER_AND_FUSE

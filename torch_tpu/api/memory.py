@@ -75,10 +75,12 @@ def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
 
 
 def empty_cache() -> None:
-    """Frees what only waits to be freed: dead reference cycles, then running programs."""
+    """Frees what only waits to be freed: dead reference cycles, then running programs; and gives
+    the system the host memory that was kept for further arrays (of XLA's CPU plugin)."""
     if is_initialized():
         gc.collect()
         synchronize()
+        _core.return_memory()
 
 
 def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
