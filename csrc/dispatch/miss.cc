@@ -259,7 +259,8 @@ std::shared_ptr<Entry> build_internal(c10::ArrayRef<int64_t> words) {
 
 RegionProgram build_region(const std::vector<RegionCall>& calls, int64_t inputs,
                            const std::vector<std::pair<int32_t, int32_t>>& live) {
-  return with_python([&] {
+  bool interrupted = false;
+  auto build = [&] {
     py::list described;
     for (const RegionCall& call : calls) {
       py::list sources;
@@ -269,14 +270,27 @@ RegionProgram build_region(const std::vector<RegionCall>& calls, int64_t inputs,
       auto lowered = py::reinterpret_borrow<py::object>(static_cast<PyObject*>(call.lowered));
       described.append(py::make_tuple(lowered, sources));
     }
-    auto built = python_function("torch_tpu.dispatch.deferred", "build_region")(described, inputs,
-                                                                                py::cast(live))
-                     .cast<py::tuple>();
+    py::tuple built;
+    try {
+      built = python_function("torch_tpu.dispatch.deferred", "build_region")(described, inputs,
+                                                                             py::cast(live));
+    } catch (py::error_already_set& error) {
+      interrupted = error.matches(PyExc_KeyboardInterrupt);
+      throw;
+    }
     RegionProgram program;
     program.executable = built[0].cast<ExecutableHandle&>().executable;
     program.donations = built[1].cast<std::vector<std::pair<int32_t, int32_t>>>();
     return program;
-  });
+  };
+  try {
+    return with_python(build);
+  } catch (...) {
+    if (!interrupted) throw;
+    RegionProgram none;
+    none.interrupted = std::current_exception();
+    return none;
+  }
 }
 
 std::vector<c10::IValue> call_python(const OpKernel& kernel, const std::shared_ptr<void>& callable,

@@ -1,7 +1,7 @@
 // See region.h. Recording a call, finding the program of a region, running it.
 #include "region.h"
 
-#include <ATen/Context.h>
+#include <set>
 
 #include "python_lock.h"
 
@@ -72,6 +72,20 @@ class Programs {
     // program that computes some more is no reason to compile.
     bool close = fewest - live.size() <= live.size() / 4 + 1;
     return best && (close || structure->programs.size() >= kMostVariants) ? best : nullptr;
+  }
+
+  // What a program that is built for `live` should compute: if there have been many sets of results
+  // already, all that was ever wanted, so that it is the last one.
+  std::vector<std::pair<int32_t, int32_t>> wanted(
+      const Key& key, const std::vector<std::pair<int32_t, int32_t>>& live) {
+    std::lock_guard guard(mutex_);
+    Structure* structure = find_structure(key);
+    if (structure == nullptr || structure->programs.size() < kMostVariants) return live;
+    std::set<std::pair<int32_t, int32_t>> all(live.begin(), live.end());
+    for (const Found& program : structure->programs) {
+      all.insert(program->live.begin(), program->live.end());
+    }
+    return {all.begin(), all.end()};
   }
 
   Found insert(const Key& key, RegionProgram program) {
@@ -188,8 +202,15 @@ void Region::run(FlushCause cause) {
     } catch (...) {
       error = std::current_exception();
     }
-    forget();
+    if (!interrupted_) forget();
     lock.lock();
+    if (interrupted_) {
+      // Ctrl-C while the program was compiled: nothing ran, and who asks next tries again.
+      interrupted_ = false;
+      state_ = kRecorded;
+      changed_.notify_all();
+      std::rethrow_exception(error);
+    }
     error_ = error;
     state_ = kDone;
     changed_.notify_all();
@@ -224,6 +245,7 @@ void Region::execute(FlushCause cause) {
   try {
     fused(live);
   } catch (const std::exception& error) {
+    if (interrupted_) throw;
     ++stats.one_by_one;
     TORCH_WARN("a region of ", size(), " deferred operators could not run as one program (",
                error.what(), "); they run one by one");
@@ -250,12 +272,17 @@ void Region::fused(const std::vector<Place>& live) {
       calls.push_back(std::move(call));
     }
     auto parameters = static_cast<int64_t>(inputs_.size() + numbers.alone.size());
-    RegionProgram built = build_region(calls, parameters, live);
-    for (auto [node, result] : live) {
+    auto wanted = Programs::get().wanted(key_, live);
+    RegionProgram built = build_region(calls, parameters, wanted);
+    if (built.interrupted) {
+      interrupted_ = true;
+      std::rethrow_exception(built.interrupted);
+    }
+    for (auto [node, result] : wanted) {
       built.output_bytes.push_back(
           nodes_[static_cast<size_t>(node)].entry->output_bytes[static_cast<size_t>(result)]);
     }
-    built.live = live;
+    built.live = std::move(wanted);
     program = Programs::get().insert(key_, std::move(built));
   }
 

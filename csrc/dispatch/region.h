@@ -67,6 +67,7 @@ class Region final : public pjrt::Deferred, public std::enable_shared_from_this<
   enum { kRecorded, kRunning, kDone } state_ = kRecorded;
   std::thread::id runner_;
   std::exception_ptr error_;
+  bool interrupted_ = false;
 };
 
 // The program of a set of calls, for the results in `live`.
@@ -75,6 +76,7 @@ struct RegionProgram {
   std::vector<std::pair<int32_t, int32_t>> live;
   std::vector<std::pair<int32_t, int32_t>> donations;  // input, result that may take its memory
   std::vector<int64_t> output_bytes;
+  std::exception_ptr interrupted;  // a KeyboardInterrupt that came while it was built
 };
 
 // One operand of a call as Python describes it: (kind, node or input or pack, result or start).

@@ -403,3 +403,32 @@ def test_backward_joins_the_region(flushes):
     ((torch.ones(2, 4) @ expected).tanh().sum() * 2).backward()
     torch.testing.assert_close(w.grad.cpu(), expected.grad)
     assert flushes.regions == 1
+
+
+def test_an_interrupted_compilation_loses_nothing(monkeypatch):
+    from torch_tpu.dispatch import deferred
+
+    x = ones(7) * 3
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(deferred, "build_region", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            x.tolist()
+    assert x.tolist() == [3.0] * 7
+
+
+def test_many_sets_of_wanted_results_need_few_programs(compiles):
+    """Which of the results are still referred to does not have to be seen before."""
+
+    def run(kept):
+        made = [torch.full((4,), float(i), device="tpu") + i for i in range(8)]
+        made = [x for i, x in enumerate(made) if i in kept]
+        return [x.tolist()[0] for x in made]
+
+    for i in range(8):
+        assert run({i}) == [2.0 * i]
+    assert run({1, 2, 5, 6}) == [2.0, 4.0, 10.0, 12.0]
+    assert compiles() <= 8
