@@ -148,12 +148,10 @@ void bind_runtime(py::module_& m) {
     if (device >= 0) without_gil([&] { set_current_device(device); });
     return previous;
   });
-  m.def("synchronize", [](int device) {
-    without_gil([&] {
-      int index = checked_device(device);
-      guarded("synchronize", [&] { flush(index, FlushCause::kSynchronize); });
-      synchronize(index);
-    });
+  m.def("synchronize",
+        [](int device) { without_gil([&] { synchronize(checked_device(device)); }); });
+  m.def("pending_count", [](int device) {
+    return without_gil([&] { return pending_arrays(checked_device(device)).size(); });
   });
   m.def("device_info", &device_info);
   m.def("has_host_kernels", [] { return runtime().host_kernels(); });

@@ -26,7 +26,7 @@ class Event {
     auto fresh = std::make_shared<Event>(event->device_);
     fresh->remaining_ = static_cast<int64_t>(pending.size()) + 1;
     for (auto& array : pending) {
-      array->on_ready([fresh] { fresh->finish_one(); });
+      when_ready(*array.get(), [fresh] { fresh->finish_one(); });
     }
     fresh->finish_one();
     event = fresh;

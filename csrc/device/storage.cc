@@ -6,6 +6,9 @@
 #include <sys/mman.h>
 
 #include <bit>
+#include <condition_variable>
+
+#include "../dispatch/deferred.h"
 
 namespace torch_tpu {
 
@@ -166,14 +169,46 @@ void for_each_cell(int device, const std::function<void(Cell&)>& visit) {
   for (Cell* cell = live.head.next; cell != &live.head; cell = cell->next) visit(*cell);
 }
 
+namespace {
+
+// Callbacks of `when_ready` that are still to come, by device.
+struct Callbacks {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::array<int64_t, kMaxDevices> outstanding{};
+};
+
+Callbacks& callbacks() {
+  static auto* instance = new Callbacks;
+  return *instance;
+}
+
+}  // namespace
+
+void when_ready(pjrt::Buffer& array, std::function<void()> done) {
+  auto device = static_cast<size_t>(array.device());
+  {
+    std::lock_guard guard(callbacks().mutex);
+    ++callbacks().outstanding[device];
+  }
+  array.on_ready([device, done = std::move(done)] {
+    done();
+    std::lock_guard guard(callbacks().mutex);
+    --callbacks().outstanding[device];
+    callbacks().changed.notify_all();
+  });
+}
+
 std::vector<pjrt::BufferRef> pending_arrays(int device) {
+  guarded("the deferred operators", [&] { flush(device, FlushCause::kSynchronize); });
   std::vector<pjrt::BufferRef> held;
   for_each_cell(device, [&](Cell& cell) {
     if (auto array = cell.array()) held.push_back(std::move(array));
   });
   std::vector<pjrt::BufferRef> pending;
   for (auto& array : held) {
-    if (!array->ready()) pending.push_back(std::move(array));
+    // What is still deferred failed, which is said to whoever asks for it.
+    if (!array->deferred() && !array->ready()) pending.push_back(std::move(array));
   }
   return pending;
 }
@@ -183,6 +218,9 @@ void synchronize(int device) {
   for (auto& array : pending_arrays(device)) {
     guarded("synchronize", [&] { array->await(); });
   }
+  std::unique_lock lock(callbacks().mutex);
+  callbacks().changed.wait(
+      lock, [&] { return callbacks().outstanding[static_cast<size_t>(device)] == 0; });
 }
 
 }  // namespace torch_tpu

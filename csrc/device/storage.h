@@ -121,8 +121,10 @@ inline bool covers_storage(const at::TensorBase& tensor) {
 
 // Calls `visit` on every live cell of `device`. Cells cannot die meanwhile.
 void for_each_cell(int device, const std::function<void(Cell&)>& visit);
-// The arrays of `device` that are not known to be computed yet.
+// The arrays of `device` that are not known to be computed yet; hands over what is deferred first.
 std::vector<pjrt::BufferRef> pending_arrays(int device);
+// Calls `done` from a runtime thread when `array` is computed; `synchronize` waits for that, too.
+void when_ready(pjrt::Buffer& array, std::function<void()> done);
 // Waits for all work on `device`.
 void synchronize(int device);
 

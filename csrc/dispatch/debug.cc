@@ -28,10 +28,16 @@ void call_in_debug(OpKernel& kernel, torch::jit::Stack* stack) {
     auto arguments = torch::jit::last(*stack, kernel.arguments.size());
     return hold(checks("before")(kernel.name, kernel.functional, to_list(arguments)));
   });
+  std::vector<c10::IValue> results;  // and arguments that are written
+  if (before != nullptr) {
+    auto arguments = torch::jit::last(*stack, kernel.arguments.size());
+    for (int32_t target : kernel.targets) results.push_back(arguments[target]);
+  }
   kernel.run(stack);
   if (before == nullptr) return;  // nothing is to be looked at afterwards
   with_python([&] {
-    auto results = torch::jit::last(*stack, kernel.op.schema().returns().size());
+    auto returned = torch::jit::last(*stack, kernel.op.schema().returns().size());
+    results.insert(results.end(), returned.begin(), returned.end());
     py::handle state(static_cast<PyObject*>(before.get()));
     checks("after")(kernel.name, state, to_list(results));
     return true;

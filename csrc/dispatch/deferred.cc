@@ -1,8 +1,6 @@
 // See deferred.h. Recorders, one per device: where calls go, and when a region is full.
 #include "deferred.h"
 
-#include <unordered_set>
-
 #include "region.h"
 
 namespace torch_tpu {
@@ -11,9 +9,9 @@ namespace {
 
 std::atomic<int> mode{static_cast<int>(EagerMode::kStrict)};
 
-// Finds out that a program repeats itself, so that regions that are closed because they are full
-// are closed at the same places of every round. Without that, a loop whose rounds are no multiple
-// of the limit would be cut at new places, and compile new programs, for a long time.
+// Finds out that a program repeats itself, so that regions are closed at the end of a round of it.
+// Without that, a loop that nobody reads from would be cut where regions are full, at other places
+// in every round, and compile new programs for a long time.
 class Rhythm {
  public:
   void add(uint64_t entry) {
@@ -24,17 +22,19 @@ class Rhythm {
   }
   // A region was closed for a reason of the program's.
   void restart() { since_ = 0; }
-  // Whether a round, or as many as fit a region, ends here.
-  bool ends(int64_t limit) {
+  // Whether a round ends here, or as many as make a region worth its program.
+  bool ends() {
+    if (period_ == 0 && ++unknown_ % kLookEvery == 0) detect();
     if (period_ == 0) return false;
-    int64_t round = period_ * std::max<int64_t>(1, limit / period_);
+    int64_t round = period_ * std::max<int64_t>(1, kWorthwhile / period_);
     if (since_ < round) return false;
     since_ = 0;
     return true;
   }
+
+ private:
   // Looks for the period that explains most of what came last.
   void detect() {
-    if (period_ > 0) return;
     auto n = static_cast<int64_t>(history_.size());
     auto at = [&](int64_t i) { return history_[static_cast<size_t>(n - 1 - i)]; };
     // Z-function of the reversed history: how far it agrees with itself shifted by p.
@@ -55,29 +55,26 @@ class Rhythm {
         period_ = p;
       }
     }
-    if (period_ > 0) since_ = 0;
   }
 
- private:
   static constexpr size_t kMost = 8192;
-  static constexpr int64_t kCertain = 64;  // calls that agree before a period is believed
+  static constexpr int64_t kCertain = 48;     // calls that agree before a period is believed
+  static constexpr int64_t kWorthwhile = 64;  // calls
+  static constexpr int64_t kLookEvery = 32;   // calls
   std::vector<uint64_t> history_;
   int64_t period_ = 0;
   int64_t since_ = 0;
+  int64_t unknown_ = 0;  // calls without a known period
 };
 
 struct Recorder {
   std::mutex mutex;
   std::shared_ptr<Region> region;
-  std::unordered_set<uint64_t> closed;  // hashes of regions that were closed
   Rhythm rhythm;
   int64_t looked_at = 0;  // bytes of the region when it was last asked what it retains
 
   // Takes the region out. With the mutex held.
   std::shared_ptr<Region> close(FlushCause cause) {
-    constexpr size_t kMostClosed = 16384;
-    if (closed.size() >= kMostClosed) closed.clear();
-    if (region) closed.insert(region->hash());
     bool own = cause == FlushCause::kValue || cause == FlushCause::kSynchronize;
     if (own) rhythm.restart();
     looked_at = 0;
@@ -89,11 +86,8 @@ struct Recorder {
     if (!region) return std::nullopt;
     const DeferLimits& limits = DeferLimits::get();
     int64_t most = limits.operators.load(std::memory_order_relaxed);
-    if (rhythm.ends(most) || closed.count(region->hash()) > 0) return FlushCause::kRepetition;
-    if (region->size() >= most) {
-      rhythm.detect();
-      return FlushCause::kOperators;
-    }
+    if (rhythm.ends()) return FlushCause::kRepetition;
+    if (region->size() >= most) return FlushCause::kOperators;
     int64_t bytes = limits.bytes.load(std::memory_order_relaxed);
     if (region->bytes() - looked_at >= bytes) {
       int64_t retained = region->retained();

@@ -156,6 +156,7 @@ std::shared_ptr<Entry> to_entry(const py::object& built) {
   entry->runs = !fields[0].is_none();
   if (entry->runs) {
     entry->deferrable = fields[0].attr("deferrable").cast<bool>();
+    entry->label = fields[0].attr("label").cast<std::string>();
     entry->source = hold(fields[0]);
   }
   entry->operands = fields[1].cast<std::vector<int32_t>>();

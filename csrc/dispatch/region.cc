@@ -199,7 +199,10 @@ void Region::run(FlushCause cause) {
     std::exception_ptr error;
     try {
       execute(cause);
+    } catch (const pjrt::Error&) {
+      error = std::current_exception();
     } catch (...) {
+      own_failure_ = true;
       error = std::current_exception();
     }
     if (!interrupted_) forget();
@@ -215,7 +218,8 @@ void Region::run(FlushCause cause) {
     state_ = kDone;
     changed_.notify_all();
   }
-  if (error_) std::rethrow_exception(error_);
+  // An error of an earlier region was raised when that one ran.
+  if (error_ && (own_failure_ || cause == FlushCause::kValue)) std::rethrow_exception(error_);
 }
 
 std::vector<Region::Place> Region::live_results() const {
@@ -240,8 +244,12 @@ void Region::execute(FlushCause cause) {
     ++stats.unused;
     return;
   }
-  // What earlier regions compute; their errors are theirs.
-  for (const auto& input : inputs_) input->raw();
+  try {
+    // What earlier regions compute. If one failed, so does what depends on it, and nothing else.
+    for (const auto& input : inputs_) input->raw();
+  } catch (const pjrt::Error&) {
+    return one_by_one();
+  }
   try {
     fused(live);
   } catch (const std::exception& error) {
@@ -324,8 +332,11 @@ void Region::fused(const std::vector<Place>& live) {
 pjrt::BufferRef Region::operand_array(int64_t from) {
   auto first = static_cast<size_t>(first_of(from));
   switch (kind_of(from)) {
-    case kResult:
-      return nodes_[first].outputs[static_cast<size_t>(second_of(from))];
+    case kResult: {
+      const auto& output = nodes_[first].outputs[static_cast<size_t>(second_of(from))];
+      if (output->deferred()) std::rethrow_exception(failed_);
+      return output;
+    }
     case kInput:
       return inputs_[first];
     case kNumber:
@@ -334,7 +345,34 @@ pjrt::BufferRef Region::operand_array(int64_t from) {
   return numbers_[first].on(device_);
 }
 
-// Every program alone, as Strict does it: an error is then that of one call and names its line.
+void Region::run_alone(Node& node) {
+  std::vector<pjrt::BufferRef> operands;
+  std::vector<pjrt::Buffer*> arguments;
+  for (int64_t from : node.sources) {
+    operands.push_back(operand_array(from));
+    operands.back()->raw();  // throws if that failed, here or in another region
+    arguments.push_back(operands.back().get());
+  }
+  try {
+    std::vector<int64_t> keep(node.entry->donations.begin(), node.entry->donations.end());
+    std::vector<pjrt::BufferRef> results(node.outputs.size());
+    node.entry->program().execute(device_, arguments, keep, {}, node.entry->output_bytes,
+                                  results.data());
+    for (size_t i = 0; i < results.size(); ++i) {
+      results[i]->await();
+      node.outputs[i]->take_over(*results[i].get());
+    }
+  } catch (const pjrt::Error& error) {
+    own_failure_ = true;
+    std::string line = node.line.text();
+    throw pjrt::Error(error.code(), std::string(error.what()) + " (in the deferred " +
+                                        node.entry->label +
+                                        (line.empty() ? ")" : " recorded at " + line + ")"));
+  }
+}
+
+// Every program alone, as Strict does it: an error is then that of one call and names its line, and
+// what does not depend on it is computed.
 void Region::one_by_one() {
   std::unordered_map<int64_t, size_t> last_use;
   for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -343,33 +381,18 @@ void Region::one_by_one() {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     Node& node = nodes_[i];
     try {
-      std::vector<pjrt::BufferRef> operands;
-      std::vector<pjrt::Buffer*> arguments;
-      for (int64_t from : node.sources) {
-        operands.push_back(operand_array(from));
-        arguments.push_back(operands.back().get());
-      }
-      std::vector<int64_t> keep(node.entry->donations.begin(), node.entry->donations.end());
-      std::vector<pjrt::BufferRef> results(node.outputs.size());
-      node.entry->program().execute(device_, arguments, keep, {}, node.entry->output_bytes,
-                                    results.data());
-      for (size_t j = 0; j < results.size(); ++j) {
-        results[j]->await();
-        node.outputs[j]->take_over(*results[j].get());
-      }
-    } catch (const pjrt::Error& error) {
-      std::string line = node.line.text();
-      std::string where =
-          line.empty() ? "" : " (in the deferred operator recorded at " + line + ")";
-      throw pjrt::Error(error.code(), error.what() + where);
+      run_alone(node);
+    } catch (const pjrt::Error&) {
+      if (!failed_) failed_ = std::current_exception();
     }
     for (int64_t from : node.sources) {
       if (kind_of(from) != kResult || last_use[from] != i) continue;
       auto& output =
           nodes_[static_cast<size_t>(first_of(from))].outputs[static_cast<size_t>(second_of(from))];
-      if (output->referenced_exactly(1)) output = {};
+      if (output && output->referenced_exactly(1)) output = {};
     }
   }
+  if (failed_) std::rethrow_exception(failed_);
 }
 
 // Nothing is needed any more; the arrays keep the region itself alive.

@@ -17,8 +17,6 @@ class Region final : public pjrt::Deferred, public std::enable_shared_from_this<
   void record(const Entry& entry, Operands& operands, SourceLine line,
               c10::SmallVectorImpl<pjrt::BufferRef>& results);
   int64_t size() const { return static_cast<int64_t>(nodes_.size()); }
-  // Of the calls so far: equal for equal calls that are wired alike.
-  uint64_t hash() const { return key_.hash(); }
   // Bytes of arrays that nobody but this region refers to.
   int64_t retained() const;
   // Bytes of all arrays that it refers to.
@@ -49,6 +47,7 @@ class Region final : public pjrt::Deferred, public std::enable_shared_from_this<
   void execute(FlushCause cause);
   void fused(const std::vector<Place>& live);
   void one_by_one();
+  void run_alone(Node& node);
   std::vector<Place> live_results() const;
   int64_t number_source(Operand operand);
   pjrt::BufferRef operand_array(int64_t source);
@@ -67,6 +66,8 @@ class Region final : public pjrt::Deferred, public std::enable_shared_from_this<
   enum { kRecorded, kRunning, kDone } state_ = kRecorded;
   std::thread::id runner_;
   std::exception_ptr error_;
+  std::exception_ptr failed_;  // the first error of calls that ran one by one
+  bool own_failure_ = false;   // not only what depends on a region that failed
   bool interrupted_ = false;
 };
 

@@ -45,6 +45,9 @@ void run_entry(const Entry& entry, Operands& operands, int device,
     entry.program().execute(device, {arguments.data(), arguments.size()},
                             {keep.data(), keep.size()}, {donated.data(), donated.size()},
                             entry.output_bytes, results.data());
+    if (eager_mode() == EagerMode::kDebug) {
+      for (const auto& result : results) result->await();
+    }
   } catch (const pjrt::Error&) {
     taken.restore(owners);
     throw;

@@ -67,7 +67,12 @@ Buffer::~Buffer() {
 }
 
 PJRT_Buffer* Buffer::computed() {
-  source_->compute();
+  try {
+    source_->compute();
+  } catch (...) {
+    // What failed may be another array of the same source.
+    if (deferred()) throw;
+  }
   PJRT_Buffer* raw = raw_.load(std::memory_order_acquire);
   if (raw == nullptr) throw Error(13, "a deferred array was not computed");
   return raw;

@@ -96,9 +96,11 @@ def test_an_error_in_backward_reaches_the_caller(debug):
 def test_results_are_there_when_an_operator_returns(debug):
     from torch_tpu import _core
 
+    a = torch.ones(1024, 1024, device="tpu")
     _core.synchronize(0)
-    x(64, 64) @ x(64, 64)
-    assert torch.tpu.current_stream().query()
+    for _ in range(5):
+        a @ a
+        assert _core.pending_count(0) == 0
 
 
 class TestNonfinite:
@@ -119,6 +121,12 @@ class TestNonfinite:
         a = x(3)
         with torch.tpu.set_detect_nonfinite(True), pytest.raises(FloatingPointError, match="div_"):
             a.div_(0)
+
+    @pytest.mark.parametrize("name", ("_foreach_div_", "_foreach_reciprocal_"))
+    def test_operators_that_return_nothing(self, name, debug):
+        lists = [x(3)], *([[x(3) * 0]] if "div" in name else [])
+        with torch.tpu.set_detect_nonfinite(True), pytest.raises(FloatingPointError, match=name):
+            getattr(torch, name)(*lists)
 
     def test_what_was_asked_for_is_no_fault(self, debug):
         with torch.tpu.set_detect_nonfinite(True):

@@ -253,6 +253,25 @@ def test_a_region_closes_where_an_equal_one_was_closed(flushes):
     assert torch.tpu.compile_count() == compiled and flushes.hits == 3 == flushes.regions
 
 
+def test_an_early_read_does_not_cut_later_loops(flushes):
+    x = ones(8)
+    (x * 1.0001).tolist()
+    flushes.reset()
+    for _ in range(500):
+        x = x * 1.0001
+    assert flushes.regions <= 12
+    assert x[0].item() == pytest.approx(1.0001**500, rel=1e-4)
+
+
+def test_a_loop_nobody_reads_is_compiled_a_round_at_a_time(flushes):
+    trained("tpu", 30, 1000)
+    # A few rounds until the period is known, then one or two rounds a region.
+    assert flushes.largest <= 256
+    flushes.reset()
+    trained("tpu", 30, 1000)
+    assert torch.tpu.flush_stats()["last"] <= 130
+
+
 def test_numbers_and_offsets_are_operands(compiles):
     x = torch.arange(64.0).to("tpu")
     values = [(x[i : i + 4] * (0.5 + i)).sum().item() for i in range(2)]
@@ -331,8 +350,8 @@ def test_an_error_at_run_time_names_the_recorded_line(tmp_path):
     command = [sys.executable, "-W", "ignore", str(script)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert f"recorded at {script}:5" in done.stdout
-    assert "[2.0, 2.0]" in done.stdout
+    assert f"aten::mul.Tensor recorded at {script}:5" in done.stdout
+    assert done.stdout.splitlines()[-2:] == ["[3.0, 3.0] [4.0, 4.0]", "[2.0, 2.0]"]
 
 
 OUT_OF_MEMORY = """
@@ -341,11 +360,25 @@ held = torch.ones(10 << 20, device="tpu")  # 40 MiB
 torch.tpu.synchronize()
 more = held * 2
 last = more + 1
+small = held[:2] * 3
+torch.tpu.set_eager_mode(torch.tpu.EagerMode.DEFER_AND_FUSE)
 try:
-    last.cpu()
+    with torch.tpu.set_eager_mode(torch.tpu.EagerMode.STRICT):
+        raise AssertionError("the change of the mode says that recorded operators failed")
 except torch.OutOfMemoryError as error:
     print(error)
-del more, last
+assert torch.tpu.eager_mode() is torch.tpu.EagerMode.DEFER_AND_FUSE
+next_one = small + more[:2]
+other = small + 1
+for _ in range(2):
+    try:
+        last.cpu()
+        raise AssertionError("nothing was computed")
+    except torch.OutOfMemoryError as error:
+        assert "recorded at" in str(error)
+torch.tpu.synchronize()
+print(small.tolist(), other.tolist())
+del more, last, next_one
 print((held[:2] * 2).tolist())
 """
 

@@ -54,7 +54,11 @@ class set_eager_mode:  # noqa: N801 - a function to its users, like torch.set_gr
             )
         self.mode = mode
         self.previous = eager_mode()
-        _core.set_eager_mode(mode.value)
+        try:
+            _core.set_eager_mode(mode.value)
+        except BaseException:  # recorded operators failed, and nobody will put the mode back
+            _core.set_eager_mode(self.previous.value)
+            raise
 
     def __enter__(self) -> None:
         _core.set_eager_mode(self.mode.value)

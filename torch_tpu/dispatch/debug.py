@@ -121,7 +121,7 @@ def after(name: str, finite_before: bool, results: list) -> None:
         for position, result in enumerate(_leaves(results)):
             if not _finite(result):
                 raise FloatingPointError(
-                    f"{name} made {_example(result)} out of finite arguments: result {position}, "
+                    f"{name} made {_example(result)} out of finite arguments: tensor {position}, "
                     f"{result.dtype} of shape {tuple(result.shape)}{_where()}"
                 )
     finally:
