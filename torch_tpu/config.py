@@ -160,7 +160,7 @@ OPTIONS: dict[str, Option] = {
         ),
         Option(
             "TORCH_TPU_DEFER_OPERATORS",
-            256,
+            512,
             parse_count,
             "How many operators DeferAndFuse records at most before it hands them over.",
         ),

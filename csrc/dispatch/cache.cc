@@ -61,6 +61,10 @@ Cache::~Cache() {
 
 const Entry* Cache::insert(const Key& key, std::shared_ptr<Entry> entry) {
   entry->key.assign(key.words().begin(), key.words().end());
+  entry->landmark = key.hash();
+  for (char letter : entry->label) {
+    entry->landmark = (entry->landmark ^ static_cast<unsigned char>(letter)) * 0x100000001b3ull;
+  }
   std::unique_lock guard(mutex_);
   auto it = entries_.emplace(key.hash(), std::move(entry));
   caches().entries.fetch_add(1);

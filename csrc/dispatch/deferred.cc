@@ -1,6 +1,8 @@
 // See deferred.h. Recorders, one per device: where calls go, and when a region is full.
 #include "deferred.h"
 
+#include <deque>
+
 #include "region.h"
 
 namespace torch_tpu {
@@ -9,74 +11,56 @@ namespace {
 
 std::atomic<int> mode{static_cast<int>(EagerMode::kStrict)};
 
-// Finds out that a program repeats itself, so that regions are closed at the end of a round of it.
-// Without that, a loop that nobody reads from would be cut where regions are full, at other places
-// in every round, and compile new programs for a long time.
-class Rhythm {
+// Finds places to close a region that depend on what is recorded and not on where the region began.
+//
+// A loop that nobody reads from, cut after a number of calls, would be cut at another place in
+// every round, and compile new programs for a long time. So it is cut at landmarks: where the last
+// few calls have the smallest hash among those of the last `kSight` calls. A round, however long,
+// has its landmarks where the round before had them.
+class Landmarks {
  public:
-  void add(uint64_t entry) {
-    if (history_.size() == kMost) history_.erase(history_.begin(), history_.begin() + kMost / 2);
-    if (period_ > 0 && history_[history_.size() - period_] != entry) period_ = 0;
-    history_.push_back(entry);
+  void add(const Entry& entry) {
+    std::copy(last_.begin() + 1, last_.end(), last_.begin());
+    last_.back() = entry.landmark;
+    uint64_t hash = 0;
+    for (uint64_t word : last_) {
+      hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
+      hash ^= hash >> 29;
+    }
+    while (!minima_.empty() && minima_.back().second > hash) minima_.pop_back();
+    minima_.emplace_back(count_, hash);
+    while (minima_.front().first <= count_ - kSight) minima_.pop_front();
+    here_ = minima_.front().second == hash;
+    ++count_;
     ++since_;
   }
-  // A region was closed for a reason of the program's.
+  // The program itself closed a region.
   void restart() { since_ = 0; }
-  // Whether a round ends here, or as many as make a region worth its program.
-  bool ends() {
-    if (period_ == 0 && ++unknown_ % kLookEvery == 0) detect();
-    if (period_ == 0) return false;
-    int64_t round = period_ * std::max<int64_t>(1, kWorthwhile / period_);
-    if (since_ < round) return false;
-    since_ = 0;
-    return true;
-  }
+  // Whether a region of `size` calls should be closed here. A program that reads its results now
+  // and then closes its regions itself, so that it is given time to.
+  bool reached(int64_t size) const { return here_ && since_ >= kPatience && size >= kWorthwhile; }
 
  private:
-  // Looks for the period that explains most of what came last.
-  void detect() {
-    auto n = static_cast<int64_t>(history_.size());
-    auto at = [&](int64_t i) { return history_[static_cast<size_t>(n - 1 - i)]; };
-    // Z-function of the reversed history: how far it agrees with itself shifted by p.
-    std::vector<int64_t> z(static_cast<size_t>(n), 0);
-    int64_t left = 0;
-    int64_t right = 0;
-    int64_t best = 0;
-    for (int64_t p = 1; p < n; ++p) {
-      int64_t& agreed = z[static_cast<size_t>(p)];
-      if (p < right) agreed = std::min(right - p, z[static_cast<size_t>(p - left)]);
-      while (p + agreed < n && at(agreed) == at(p + agreed)) ++agreed;
-      if (p + agreed > right) {
-        left = p;
-        right = p + agreed;
-      }
-      if (agreed >= std::max(p, kCertain) && p + agreed > best) {
-        best = p + agreed;
-        period_ = p;
-      }
-    }
-  }
-
-  static constexpr size_t kMost = 8192;
-  static constexpr int64_t kCertain = 48;     // calls that agree before a period is believed
-  static constexpr int64_t kWorthwhile = 64;  // calls
-  static constexpr int64_t kLookEvery = 32;   // calls
-  std::vector<uint64_t> history_;
-  int64_t period_ = 0;
+  static constexpr int64_t kSight = 512;
+  static constexpr int64_t kPatience = 256;   // calls since the program last closed a region
+  static constexpr int64_t kWorthwhile = 64;  // calls that are worth a program
+  std::array<uint64_t, 4> last_{};
+  std::deque<std::pair<int64_t, uint64_t>> minima_;  // ascending, in place and in hash
+  int64_t count_ = 0;
   int64_t since_ = 0;
-  int64_t unknown_ = 0;  // calls without a known period
+  bool here_ = false;
 };
 
 struct Recorder {
   std::mutex mutex;
   std::shared_ptr<Region> region;
-  Rhythm rhythm;
+  Landmarks landmarks;
   int64_t looked_at = 0;  // bytes of the region when it was last asked what it retains
 
   // Takes the region out. With the mutex held.
   std::shared_ptr<Region> close(FlushCause cause) {
     bool own = cause == FlushCause::kValue || cause == FlushCause::kSynchronize;
-    if (own) rhythm.restart();
+    if (own) landmarks.restart();
     looked_at = 0;
     return std::exchange(region, nullptr);
   }
@@ -86,7 +70,7 @@ struct Recorder {
     if (!region) return std::nullopt;
     const DeferLimits& limits = DeferLimits::get();
     int64_t most = limits.operators.load(std::memory_order_relaxed);
-    if (rhythm.ends()) return FlushCause::kRepetition;
+    if (landmarks.reached(region->size())) return FlushCause::kRepetition;
     if (region->size() >= most) return FlushCause::kOperators;
     int64_t bytes = limits.bytes.load(std::memory_order_relaxed);
     if (region->bytes() - looked_at >= bytes) {
@@ -136,7 +120,7 @@ void defer(const Entry& entry, Operands& operands, int device,
   }
   if (!recorder.region) recorder.region = std::make_shared<Region>(device);
   recorder.region->record(entry, operands, line, results);
-  recorder.rhythm.add(entry.id);
+  recorder.landmarks.add(entry);
 }
 
 void flush(int device, FlushCause cause) {

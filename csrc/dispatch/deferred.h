@@ -23,7 +23,7 @@ enum class FlushCause : int {
   kSynchronize,  // torch.tpu.synchronize, or the mode changed
   kOperators,    // as many operators as a region may have
   kBytes,        // it keeps as much memory as it may
-  kRepetition,   // the program repeats itself, and a round ends here
+  kRepetition,   // a landmark of a program that does not read, so that its rounds are cut alike
   kCount,
 };
 
@@ -41,7 +41,7 @@ struct FlushStats {
 };
 
 struct DeferLimits {
-  std::atomic<int64_t> operators{256};
+  std::atomic<int64_t> operators{512};
   std::atomic<int64_t> bytes{int64_t{1} << 30};
 
   static DeferLimits& get();

@@ -26,6 +26,7 @@ constexpr int32_t kConstantGroup = -2;
 struct Entry : std::enable_shared_from_this<Entry> {
   const uint64_t id = next_id();  // of this process
   std::vector<int64_t> key;
+  uint64_t landmark = 0;           // of what is called: the same in every process
   std::string label;               // what the program is for, for people
   bool runs = false;               // whether there is a program
   bool deferrable = false;         // whether the program may become part of a larger one
