@@ -245,6 +245,9 @@ std::vector<std::string> register_rule(const RuleOptions& options) {
   for (const auto& name : overloads(base)) {
     auto op = c10::Dispatcher::singleton().findSchema(name);
     if (op && out_variant_of(schema, op->schema())) {
+      // A rule of its own for the out= form comes before what follows from the functional one.
+      OpKernel* own = find_kernel(full_name(name));
+      if (own != nullptr && own->functional == own->name) continue;
       names.push_back(add_kernel(make_kernel(*op, Variant::kOut, options)));
     }
   }

@@ -16,7 +16,7 @@ import torch
 
 from ..lowering import hlo, promote
 from ..lowering.builder import Value
-from ..lowering.registry import expected, op
+from ..lowering.registry import expected, op, procedure
 from .common import undefined
 
 _FILL = {"overwrites": True, "random": True}
@@ -185,6 +185,19 @@ def _normal(rng: Value, shape, dtype: torch.dtype, mean, std) -> Value:
 )
 def normal_functional(self, mean=0.0, std=1.0, rng=None):
     return _normal(rng, self.shape, self.dtype, mean, std)
+
+
+def _check_normal_out(mean, std=1.0, generator=None, out=None) -> None:
+    _check_normal(mean, std, out)
+
+
+@procedure("aten::normal.Tensor_float_out", check=_check_normal_out)
+def normal_out(mean, std=1.0, generator=None, out=None):
+    """Draws for every place of ``out``, to which ``mean`` is expanded."""
+    shape = torch.broadcast_shapes(mean.shape, out.shape)
+    if out.shape != shape:
+        out.resize_(shape)
+    return out.normal_(0, std, generator=generator).add_(mean)
 
 
 @op(
