@@ -76,3 +76,24 @@ def test_in_place(name):
         compare(row, flat([named[first]]), flat([target[first]]))
         return
     pytest.fail("no row has a result that fits into its first argument")
+
+
+@pytest.mark.parametrize(
+    ("out", "mean"), [((5, 3), (3,)), ((3,), (5, 3)), ((2,), (2,)), ((0,), (2,)), ((4,), (3,))]
+)
+def test_normal_draws_for_every_place_of_out(out, mean):
+    def draw(device):
+        result = torch.zeros(out, device=device)
+        returned = torch.normal(torch.full(mean, 100.0, device=device), 0.5, out=result)
+        assert returned is result
+        return result
+
+    try:
+        expected = draw("cpu")
+    except RuntimeError:
+        with pytest.raises(RuntimeError, match="size|broadcast"):
+            draw("tpu")
+        return
+    result = draw("tpu")
+    assert result.shape == expected.shape and result.stride() == expected.stride()
+    assert (result > 90).all() and result.unique().numel() == result.numel()
