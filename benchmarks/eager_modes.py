@@ -3,8 +3,8 @@
     python benchmarks/eager_modes.py [--models transformer,cnn,mlp] [--rounds 9]
 
 The ways to run take turns within a round, each on its own copy of the model; a ratio is the median
-over the rounds of the ratios within a round. Then DeferAndFuse makes 1,000 more steps, and what that
-adds to the memory of the process is printed.
+over the rounds of the ratios within a round. Then DeferAndFuse makes 1,000 more steps, and what
+that adds to the memory of the process is printed.
 """
 
 from __future__ import annotations
