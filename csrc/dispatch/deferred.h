@@ -2,8 +2,8 @@
 //
 // A deferred call is one whose entry is found and whose results are made as in the other modes,
 // only that its program is not run: the results are arrays without contents (pjrt::Deferred). So
-// views, writes in place, donation of names and metadata need no second implementation. What is
-// recorded here is cut into regions (region.h); when and why a region is closed is decided here.
+// views, writes in place and metadata need no second implementation. What is recorded is cut into
+// regions (region.h); when and why a region is closed is decided here.
 #pragma once
 
 #include "entry.h"
@@ -27,6 +27,7 @@ enum class FlushCause : int {
   kCount,
 };
 
+// What happened to regions in this process; torch.tpu.flush_stats() shows it.
 struct FlushStats {
   std::array<std::atomic<int64_t>, static_cast<size_t>(FlushCause::kCount)> causes{};
   std::atomic<int64_t> operators{0};  // recorded and handed over
@@ -40,9 +41,10 @@ struct FlushStats {
   static FlushStats& get();
 };
 
+// How large a region may get; set from the environment (torch_tpu/config.py).
 struct DeferLimits {
   std::atomic<int64_t> operators{512};
-  std::atomic<int64_t> bytes{int64_t{1} << 30};
+  std::atomic<int64_t> bytes{int64_t{1} << 30};  // of arrays that only the region refers to
 
   static DeferLimits& get();
 };

@@ -209,7 +209,7 @@ void Region::run(FlushCause cause) {
     lock.lock();
     if (interrupted_) {
       // Ctrl-C while the program was compiled: nothing ran, and who asks next tries again.
-      interrupted_ = false;
+      interrupted_ = own_failure_ = false;
       state_ = kRecorded;
       changed_.notify_all();
       std::rethrow_exception(error);
