@@ -40,6 +40,17 @@ def test_function_context_and_decorator():
     assert torch.tpu.eager_mode() is STRICT
 
 
+def test_generators_have_the_mode_while_they_run():
+    @torch.tpu.set_eager_mode(DEFER)
+    def modes():
+        for _ in range(2):
+            yield torch.tpu.eager_mode()
+
+    for mode in modes():
+        assert mode is DEFER
+        assert torch.tpu.eager_mode() is STRICT
+
+
 def test_the_mode_comes_back_after_an_error():
     with pytest.raises(ValueError, match="mine"), torch.tpu.set_eager_mode(DEFER):
         raise ValueError("mine")

@@ -178,3 +178,26 @@ def test_one_operand(name):
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_results(name, layout):
     _same_strides(RANDOM[name], (torch.float32, layout))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.roll(1, 1),
+        lambda x: x.roll((1, 2), (0, -1)),
+        lambda x: x.roll(3),
+        lambda x: torch.isin(x, x[0]),
+        lambda x: torch.isin(x, 0.5),
+    ],
+)
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 3, 1, 2), (3, 1, 0, 2), (1, 0, 3, 2)])
+def test_results_of_rolled_and_found_elements(call, order):
+    x = torch.randn(2, 3, 4, 5).permute(order)
+    expected, result = call(x), call(x.to("tpu"))
+    assert result.stride() == expected.stride()
+    assert torch.equal(result.cpu(), expected)
+
+
+def test_products_of_eight_bit_floats_saturate():
+    x = torch.tensor([288.0, 448.0, -448.0, 0.5]).to(torch.float8_e4m3fn)
+    assert (x.to("tpu") * x.to("tpu")).float().tolist() == (x * x).float().tolist()

@@ -7,11 +7,11 @@ a mode does is in csrc/dispatch (deferred.h, run.cc); docs/eager_modes.md explai
 from __future__ import annotations
 
 import enum
-import functools
 import os
 from collections.abc import Callable
 
 import torch
+from torch.utils._contextlib import context_decorator
 
 from .. import _core, config
 from ..dispatch import debug
@@ -69,13 +69,8 @@ class set_eager_mode:  # noqa: N801 - a function to its users, like torch.set_gr
     def __call__(self, function: Callable) -> Callable:
         _core.set_eager_mode(self.previous.value)  # it is for the calls, not for the definition
         mode = self.mode
-
-        @functools.wraps(function)
-        def run(*arguments, **keywords):
-            with set_eager_mode(mode):
-                return function(*arguments, **keywords)
-
-        return run
+        # PyTorch's own, as of torch.no_grad: generators have the mode while they run.
+        return context_decorator(lambda: set_eager_mode(mode), function)
 
 
 class set_detect_nonfinite:  # noqa: N801 - as above

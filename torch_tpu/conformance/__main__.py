@@ -55,6 +55,8 @@ def _validate(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Non
     for name in ("samples", "jobs", "limit"):
         if getattr(given, name) <= 0:
             parser.error(f"--{name} must be positive")
+    if given.fuzz is not None and given.fuzz <= 0:
+        parser.error("--fuzz must be positive")
     if given.check and not given.check.is_file():
         parser.error(f"--check: there is no file {given.check}")
     for dtype in given.dtypes:
@@ -75,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
     from . import session
 
     run = session.conform
-    if given.fuzz or given.numerics:
+    if given.fuzz is not None or given.numerics:
         run = session.fuzz if given.fuzz else session.numerics
     try:
         return run(given)

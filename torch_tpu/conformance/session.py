@@ -30,8 +30,11 @@ def conform(given: argparse.Namespace) -> int:
     """The conformance run; 0 if nothing differs silently (and nothing that passed fails)."""
     console = Console(stderr=True)
     wanted = units.every(given.kinds, given.ops, given.dtypes)
+    for pattern in units.unmatched(given.kinds, given.ops):
+        console.print(f"no operator, module or optimiser is called {pattern}", style="red")
+        return 2
     if not wanted:
-        console.print("no operator, module or optimiser matches", style="red")
+        console.print("the CPU has none of these with these dtypes", style="red")
         return 2
     if given.fresh:
         given.output.unlink(missing_ok=True)

@@ -75,6 +75,12 @@ def every(kinds: Iterable[str], patterns: Iterable[str], dtypes: Iterable[str]) 
     return found
 
 
+def unmatched(kinds: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    """The patterns that no name matches."""
+    names = [name for kind in kinds for name in databases()[kind]]
+    return [p for p in patterns if not fnmatch.filter(names, p)]
+
+
 def run(unit: Unit, samples: int) -> Record:
     """Run one unit in this process."""
     record = Record(str(unit))

@@ -18,7 +18,7 @@ from .builder import Value, current
 
 Operand = Value | bool | int | float | complex
 
-_HALF = (torch.float16, torch.bfloat16)
+_NARROW = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 def _category(dtype: torch.dtype) -> int:
@@ -85,8 +85,8 @@ def float_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype arithmetic runs in (torch's *opmath*): 16-bit floats compute in float32."""
-    return torch.float32 if dtype in _HALF else dtype
+    """The dtype arithmetic runs in (torch's *opmath*): for floats of 8 and 16 bits float32."""
+    return torch.float32 if dtype in _NARROW else dtype
 
 
 def as_value(operand: Operand, dtype: torch.dtype) -> Value:

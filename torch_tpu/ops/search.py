@@ -135,16 +135,16 @@ def _check_isin(out=None) -> None:
         raise RuntimeError(f"isin: Expected out tensor to have dtype bool, but got {out.dtype}")
 
 
-@op("aten::isin.Tensor_Tensor", check=_check_isin)
+@op("aten::isin.Tensor_Tensor", check=_check_isin, layout="contiguous")
 def isin_Tensor_Tensor(elements, test_elements, assume_unique=False, invert=False):
     return _isin(elements, test_elements, invert)
 
 
-@op("aten::isin.Tensor_Scalar", check=_check_isin)
+@op("aten::isin.Tensor_Scalar", check=_check_isin, layout="contiguous")
 def isin_Tensor_Scalar(elements, test_element, assume_unique=False, invert=False):
     return _isin(elements, test_element, invert)
 
 
-@op("aten::isin.Scalar_Tensor", check=_check_isin)
+@op("aten::isin.Scalar_Tensor", check=_check_isin, layout="contiguous")
 def isin_Scalar_Tensor(element, test_elements, assume_unique=False, invert=False):
     return _isin(element, test_elements, invert)

@@ -120,7 +120,19 @@ def flip(self, dims):
     return hlo.reverse(self, sorted({wrap(d, self.ndim) for d in dims})) if self.ndim else self
 
 
-@op("aten::roll")
+def _rolled(self, shifts, dims=()):
+    """What the CPU does, whose last `cat` decides the strides."""
+    result = torch.ops.aten.roll(self, shifts, dims)
+    if not self.numel() or not dims:
+        return [result]
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = self.shape[dim]
+        start = -shift % size
+        self = torch.cat([self.narrow(dim, start, size - start), self.narrow(dim, 0, start)], dim)
+    return [self]
+
+
+@op("aten::roll", meta=_rolled)
 def roll(self, shifts, dims=()):
     if not dims:
         return hlo.reshape(_roll(hlo.flatten(self), shifts[0], 0), self.shape)
