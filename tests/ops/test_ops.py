@@ -93,7 +93,9 @@ def test_every_rule_has_a_row():
     for file in CASE_FILES:
         named.update(importlib.import_module(f"ops.{file}").COVERS)
     assert not named - set(RULES)
-    assert not sorted(n for n, rule in RULES.items() if n not in named and not rule.graph_only)
+    # Rules of captured graphs come and go with the tests of torch.compile.
+    wanted = {n for n, rule in RULES.items() if not (rule.graph_only or rule.graph)}
+    assert not sorted(wanted - named)
 
 
 def test_departures_from_the_cpu_have_a_reason():
@@ -103,6 +105,8 @@ def test_departures_from_the_cpu_have_a_reason():
 
 def test_every_rule_takes_the_arguments_of_its_schema():
     for name, rule in RULES.items():
+        if rule.graph:
+            continue
         base, _, overload = name.partition(".")
         parameters = inspect.signature(rule.body).parameters
         if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):

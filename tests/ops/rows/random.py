@@ -93,6 +93,7 @@ ROWS = [
     rand("normal_functional", z(N, dtype=C64), check=_complex_normal),
     rand("normal_functional", z(3), 5.0, 0.0, check=lambda r: bool((r[0] == 5).all())),
     rand("normal.Tensor_float", TWO, 0.5, check=about(2, 0.5)),
+    rand("normal.Tensor_float_out", TWO, 0.5, out=z(N), check=about(2, 0.5)),
     rand("normal.float_Tensor", 1.0, TWO, check=about(1, 2)),
     rand("normal.Tensor_Tensor", t(1), TWO, check=lambda r: about(t(1).item(), 2)(r)),
     rand("normal.Tensor_Tensor", TWO.to(F64), TWO.to(F64), check=about(2, 2)),
