@@ -201,3 +201,13 @@ def test_results_of_rolled_and_found_elements(call, order):
 def test_products_of_eight_bit_floats_saturate():
     x = torch.tensor([288.0, 448.0, -448.0, 0.5]).to(torch.float8_e4m3fn)
     assert (x.to("tpu") * x.to("tpu")).float().tolist() == (x * x).float().tolist()
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_cross_products_are_contiguous(order):
+    x = torch.randn(5, 5, 5)[:3].permute(order)
+    y = torch.randn(x.shape)
+    dim = order.index(0)
+    expected, result = x.cross(y, dim=dim), x.to("tpu").cross(y.to("tpu"), dim=dim)
+    assert result.stride() == expected.stride()
+    torch.testing.assert_close(result.cpu(), expected)

@@ -87,7 +87,10 @@ def _singular_lu(x, args, kwargs) -> bool:
 
 
 def _singular_system(x, args, kwargs) -> bool:
-    moved = [d % x.ndim for d in kwargs.get("dims") or ()] if x.ndim else []
+    dims = kwargs.get("dims") or ()
+    if not all(-x.ndim <= d < x.ndim for d in dims) or len({d % x.ndim for d in dims}) < len(dims):
+        return False  # refused before it is looked at
+    moved = [d % x.ndim for d in dims]
     order = [d for d in range(x.ndim) if d not in moved] + moved
     rows = math.isqrt(x.numel())
     return rows**2 == x.numel() and _deficient(x.permute(order).reshape(rows, rows))

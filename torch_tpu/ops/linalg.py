@@ -140,7 +140,12 @@ def triangular_solve(self, A, upper=True, transpose=False, unitriangular=False):
     return [solution, a]
 
 
-@op("aten::linalg_cross", promote="compare", check=same_dtype("self", "other"))
+@op(
+    "aten::linalg_cross",
+    promote="compare",
+    layout="contiguous",
+    check=same_dtype("self", "other"),
+)
 def linalg_cross(self, other, dim=-1):
     dim %= self.ndim
     order = hlo.array([1, 2, 0], torch.int32), hlo.array([2, 0, 1], torch.int32)
