@@ -150,9 +150,6 @@ void bind_runtime(py::module_& m) {
   });
   m.def("synchronize",
         [](int device) { without_gil([&] { synchronize(checked_device(device)); }); });
-  m.def("pending_count", [](int device) {
-    return without_gil([&] { return pending_arrays(checked_device(device)).size(); });
-  });
   m.def("device_info", &device_info);
   m.def("has_host_kernels", [] { return runtime().host_kernels(); });
   m.def("memory_stats", &memory_stats);

@@ -22,6 +22,26 @@ def _seeded():
 
 
 @pytest.fixture
+def spy_on_backward():
+    """A function that doubles a tensor and calls ``note`` on the thread that runs its backward."""
+
+    def make(note):
+        class Spy(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, grad):
+                note()
+                return grad * 2
+
+        return Spy.apply
+
+    return make
+
+
+@pytest.fixture
 def compiles():
     """Number of programs compiled since the fixture was made or last asked to `reset`."""
 

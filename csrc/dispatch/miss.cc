@@ -17,6 +17,7 @@
 #include "executable_handle.h"
 #include "internal.h"
 #include "python.h"
+#include "python_lock.h"
 #include "region.h"
 
 namespace py = pybind11;
@@ -210,8 +211,7 @@ const pjrt::Executable& Entry::compile() const {
 const Entry* build_once(Cache& cache, const Key& key,
                         const std::function<std::shared_ptr<Entry>()>& build) {
   // The wait must not hold the GIL: the thread that builds needs it.
-  std::optional<py::gil_scoped_release> released;
-  if (PyGILState_Check()) released.emplace();
+  WithoutPython released;
   auto mark = std::make_pair(static_cast<const Cache*>(&cache), key.hash());
   Building& state = building();
   {

@@ -26,8 +26,6 @@ struct Numbers {
   std::vector<RegionSource> places;  // per number; a parameter counts from the first after arrays
 
   Numbers(const std::vector<Operand>& numbers, int64_t arrays) {
-    constexpr int64_t kInput = 1;
-    constexpr int64_t kPacked = 2;
     for (size_t i = 0; i < numbers.size(); ++i) {
       int pack = pack_of(numbers[i]);
       if (pack < 0) {
@@ -36,7 +34,7 @@ struct Numbers {
         continue;
       }
       auto& bytes = packs[static_cast<size_t>(pack)];
-      places.push_back({kPacked, pack, static_cast<int64_t>(bytes.size() / sizeof(int64_t))});
+      places.push_back({kNumber, pack, static_cast<int64_t>(bytes.size() / sizeof(int64_t))});
       bytes.insert(bytes.end(), numbers[i].data, numbers[i].data + numbers[i].bytes);
     }
   }

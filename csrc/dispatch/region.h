@@ -9,6 +9,10 @@
 
 namespace torch_tpu {
 
+// Where an operand comes from; torch_tpu/program/fused.py numbers them alike. A number is known by
+// its place among those of the region, and to Python by its pack and its start there.
+enum SourceKind : int64_t { kResult, kInput, kNumber };
+
 class Region final : public pjrt::Deferred, public std::enable_shared_from_this<Region> {
  public:
   explicit Region(int device) : device_(device) {}
@@ -34,7 +38,6 @@ class Region final : public pjrt::Deferred, public std::enable_shared_from_this<
     c10::SmallVector<pjrt::BufferRef, 2> outputs;
     SourceLine line;
   };
-  enum SourceKind : int64_t { kResult, kInput, kNumber };
   static int64_t source(SourceKind kind, int64_t first, int64_t second = 0) {
     return kind | first << 2 | second << 34;
   }

@@ -16,13 +16,18 @@ std::vector<std::string>& library_folders() {
   return *folders;
 }
 
+std::string file_of(PyCodeObject* code) {
+  const char* name = PyUnicode_AsUTF8(code->co_filename);
+  if (name != nullptr) return name;
+  PyErr_Clear();
+  return "?";
+}
+
 bool is_library(PyCodeObject* code) {
   static auto* known = new std::unordered_map<PyCodeObject*, bool>;
   auto it = known->find(code);
   if (it != known->end()) return it->second;
-  const char* name = PyUnicode_AsUTF8(code->co_filename);
-  if (name == nullptr) PyErr_Clear();
-  std::string file = name == nullptr ? "" : name;
+  std::string file = file_of(code);
   bool library = std::any_of(library_folders().begin(), library_folders().end(),
                              [&](const std::string& folder) { return file.rfind(folder, 0) == 0; });
   Py_INCREF(code);  // so that its address is never another's
@@ -61,10 +66,7 @@ std::string SourceLine::text() const {
   if (code == nullptr) return "";
   WithPython python;
   auto* object = static_cast<PyCodeObject*>(code);
-  const char* name = PyUnicode_AsUTF8(object->co_filename);
-  if (name == nullptr) PyErr_Clear();
-  return std::string(name == nullptr ? "?" : name) + ":" +
-         std::to_string(PyCode_Addr2Line(object, instruction));
+  return file_of(object) + ":" + std::to_string(PyCode_Addr2Line(object, instruction));
 }
 
 }  // namespace torch_tpu

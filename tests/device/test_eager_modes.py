@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-import threading
 
 import pytest
 import torch
@@ -92,23 +91,13 @@ def test_switching_in_the_middle_keeps_everything():
     assert x.tolist() == expected.tolist()
 
 
-def test_backward_threads_follow():
+def test_backward_threads_follow(spy_on_backward):
     seen = []
-
-    class Spy(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, grad):
-            seen.append((torch.tpu.eager_mode(), threading.get_ident()))
-            return grad * 2
-
+    double = spy_on_backward(lambda: seen.append(torch.tpu.eager_mode()))
     x = torch.ones(2, device="tpu", requires_grad=True)
     with torch.tpu.set_eager_mode(DEFER):
-        Spy.apply(x).sum().backward()
-    assert seen[0][0] is DEFER
+        double(x).sum().backward()
+    assert seen[0] is DEFER
     assert x.grad.tolist() == [2.0, 2.0]
 
 

@@ -265,21 +265,11 @@ def test_threads_on_two_devices():
     assert sums == {"tpu:0": ("tpu:0", 404), "tpu:1": ("tpu:1", 404)}
 
 
-def test_backward_runs_on_its_own_thread():
+def test_backward_runs_on_its_own_thread(spy_on_backward):
     seen = []
-
-    class Spy(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, grad):
-            seen.append(threading.get_ident())
-            return grad * 2
-
+    double = spy_on_backward(lambda: seen.append(threading.get_ident()))
     x = torch.ones(5, 3, device="tpu", requires_grad=True)
-    Spy.apply(x.sin().asinh()).sum().backward()  # compiles on that thread too
+    double(x.sin().asinh()).sum().backward()  # compiles on that thread too
     assert seen and seen[0] != threading.get_ident()
     want = torch.ones(5, 3, requires_grad=True)
     (want.sin().asinh() * 2).sum().backward()

@@ -20,7 +20,7 @@ from .record import Record
 _START_LIMIT = 300  # seconds until a worker is ready
 
 
-def command(mode: str) -> tuple[str, ...]:
+def worker_command(mode: str) -> tuple[str, ...]:
     """What starts a worker in an eager mode, by its name in `units.MODES`."""
     return sys.executable, "-m", "torch_tpu.conformance.worker", mode
 

@@ -30,8 +30,9 @@ def conform(given: argparse.Namespace) -> int:
     """The conformance run; 0 if nothing differs silently (and nothing that passed fails)."""
     console = Console(stderr=True)
     wanted = units.every(given.kinds, given.ops, given.dtypes)
-    for pattern in units.unmatched(given.kinds, given.ops):
-        console.print(f"no operator, module or optimiser is called {pattern}", style="red")
+    if unmatched := units.unmatched(given.kinds, given.ops):
+        names = ", ".join(unmatched)
+        console.print(f"no operator, module or optimiser is called {names}", style="red")
         return 2
     if not wanted:
         console.print("the CPU has none of these with these dtypes", style="red")
@@ -63,7 +64,7 @@ def conform(given: argparse.Namespace) -> int:
                 for failure in record["failures"]:
                     bar.print(_line(record, failure))
 
-        pool.run(jobs, given.jobs, given.limit, log, done, pool.command(given.mode))
+        pool.run(jobs, given.jobs, given.limit, log, done, pool.worker_command(given.mode))
     records = [journal.records[name] for name in names]
     return _finish(given, console, records, time.monotonic() - start)
 
@@ -126,7 +127,7 @@ def fuzz(given: argparse.Namespace) -> int:
             totals.update({f"! {kind}": n for kind, n in record["kinds"].items()})
             bad.extend(_line(record, f) for f in record["failures"] if f["kind"] in SILENT)
 
-        pool.run(jobs, given.jobs, given.limit * 4, log, done, pool.command(given.mode))
+        pool.run(jobs, given.jobs, given.limit * 4, log, done, pool.worker_command(given.mode))
     table = Table("outcome", "calls")
     for name, n in sorted(totals.items()):
         table.add_row(name, str(n))
@@ -154,6 +155,6 @@ def numerics(given: argparse.Namespace) -> int:
             if "family" in row:
                 rows.append(row)
 
-        pool.run(jobs, given.jobs, given.limit, log, done, pool.command(given.mode))
+        pool.run(jobs, given.jobs, given.limit, log, done, pool.worker_command(given.mode))
     measuring.write(given.numerics, sorted(rows, key=lambda row: row["unit"]))
     return 0

@@ -85,7 +85,7 @@ def _floating(name: str, complex_too: bool = False, empty: bool = True) -> dict:
     return {"check": check}
 
 
-def _check_normal(mean, std, out=None) -> None:
+def _check_normal(mean, std=1.0, out=None, **_) -> None:
     tensors = [x for x in (mean, std) if isinstance(x, torch.Tensor)]
     if tensors[-1] is std and std.is_complex():
         raise RuntimeError("normal expects standard deviation to be non-complex")
@@ -187,11 +187,10 @@ def normal_functional(self, mean=0.0, std=1.0, rng=None):
     return _normal(rng, self.shape, self.dtype, mean, std)
 
 
-def _check_normal_out(mean, std=1.0, generator=None, out=None) -> None:
-    _check_normal(mean, std, out)
+_NORMAL = {"layout": "contiguous", "check": _check_normal, "random": True}
 
 
-@procedure("aten::normal.Tensor_float_out", check=_check_normal_out)
+@procedure("aten::normal.Tensor_float_out", check=_check_normal)
 def normal_out(mean, std=1.0, generator=None, out=None):
     """Draws for every place of ``out``, to which ``mean`` is expanded."""
     shape = torch.broadcast_shapes(mean.shape, out.shape)
@@ -203,25 +202,10 @@ def normal_out(mean, std=1.0, generator=None, out=None):
 @op(
     "aten::normal.Tensor_Tensor",
     meta=lambda mean, std, **_: [(torch.empty_like(mean) + std.real).to(mean.dtype)],
-    layout="contiguous",
-    check=_check_normal,
-    random=True,
+    **_NORMAL,
 )
-@op(
-    "aten::normal.Tensor_float",
-    runtime=("std",),
-    bounds=_SPREAD,
-    layout="contiguous",
-    check=_check_normal,
-    random=True,
-)
-@op(
-    "aten::normal.float_Tensor",
-    runtime=("mean",),
-    layout="contiguous",
-    check=_check_normal,
-    random=True,
-)
+@op("aten::normal.Tensor_float", runtime=("std",), bounds=_SPREAD, **_NORMAL)
+@op("aten::normal.float_Tensor", runtime=("mean",), **_NORMAL)
 def normal_Tensor(mean, std=1.0, rng=None):
     result = expected()[0]
     return _normal(rng, result.shape, result.dtype, mean, std)

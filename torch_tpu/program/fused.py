@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from .lowered import Lowered
 from .module import Module
 
-# Where an operand comes from, as csrc/dispatch/region.cc numbers it.
+# Where an operand comes from, as csrc/dispatch/region.h numbers it.
 RESULT, INPUT, PACKED = range(3)
 # The element types that are packed, in the order of their vectors.
 PACKS = ("i64", "f64", "ui64")
@@ -24,7 +24,23 @@ Node = tuple[Lowered, Sequence[tuple[int, int, int]]]
 """
 
 _FUNCTION = re.compile(r"func\.func private @([A-Za-z0-9_$.]+)\(")
-_TENSOR = re.compile(r"tensor<(?:(\d+)x)?([a-z0-9]+)>")
+_VECTOR = re.compile(r"tensor<(\d+)x\w+>")
+
+
+def _count(kind: str) -> int:
+    """Elements of a number's or vector's type."""
+    vector = _VECTOR.fullmatch(kind)
+    return int(vector.group(1)) if vector else 1
+
+
+def _lengths(nodes: Sequence[Node]) -> dict[int, int]:
+    """Pack → elements of its vector, for those that occur."""
+    lengths: dict[int, int] = {}
+    for lowered, sources in nodes:
+        for kind, (source, pack, start) in zip(lowered.module.types, sources, strict=True):
+            if source == PACKED:
+                lengths[pack] = max(lengths.get(pack, 0), start + _count(kind))
+    return lengths
 
 
 class _Main:
@@ -32,9 +48,12 @@ class _Main:
 
     def __init__(self, nodes: Sequence[Node], inputs: int):
         self.nodes = nodes
-        self.inputs = inputs
         self.types: list[str | None] = [None] * inputs
-        self.packed = [0] * len(PACKS)
+        self._vectors: dict[int, tuple[str, str]] = {}  # pack → name and type of its parameter
+        for pack, length in sorted(_lengths(nodes).items()):
+            kind = f"tensor<{length}x{PACKS[pack]}>"
+            self._vectors[pack] = f"%arg{len(self.types)}", kind
+            self.types.append(kind)
         self.lines: list[str] = []
         self.functions: list[str] = []
         self._names: dict[int, str] = {}
@@ -66,18 +85,16 @@ class _Main:
         return f"%n{node}" if single else f"%n{node}#{index}"
 
     def _unpacked(self, wanted: str, pack: int, start: int) -> str:
-        length, element = _TENSOR.fullmatch(wanted).groups()
-        count = int(length or 1)
-        self.packed[pack] = max(self.packed[pack], start + count)
+        whole, kind = self._vectors[pack]
+        count = _count(wanted)
         self._fresh += 1
-        name, vector = f"%s{self._fresh}", f"tensor<{count}x{element}>"
+        name, part = f"%s{self._fresh}", f"tensor<{count}x{PACKS[pack]}>"
         self.lines.append(
-            f"    {name} = stablehlo.slice %p{pack} [{start}:{start + count}] : "
-            f"(tensor<@{pack}x{element}>) -> {vector}"
+            f"    {name} = stablehlo.slice {whole} [{start}:{start + count}] : ({kind}) -> {part}"
         )
-        if length is not None:
+        if part == wanted:
             return name
-        self.lines.append(f"    {name}r = stablehlo.reshape {name} : ({vector}) -> {wanted}")
+        self.lines.append(f"    {name}r = stablehlo.reshape {name} : ({part}) -> {wanted}")
         return f"{name}r"
 
     def call(self, index: int) -> None:
@@ -103,20 +120,14 @@ def fuse(
     main = _Main(nodes, inputs)
     for index in range(len(nodes)):
         main.call(index)
-    packs = [p for p, length in enumerate(main.packed) if length]
-    types = [*main.types, *(f"tensor<{main.packed[p]}x{PACKS[p]}>" for p in packs)]
-    body = "\n".join(main.lines)
-    for place, pack in enumerate(packs):
-        body = re.sub(rf"%p{pack}\b", f"%arg{inputs + place}", body)
-        body = body.replace(f"tensor<@{pack}x", f"tensor<{main.packed[pack]}x")
     results = [(main.result(n, r), nodes[n][0].module.results[r][1]) for n, r in live]
     donate = _donations(nodes, live)
     module = Module(
         name=name,
-        kept=list(range(len(types))),
-        types=types,
+        kept=list(range(len(main.types))),
+        types=main.types,
         results=results,
-        body=body,
+        body="\n".join(main.lines),
         functions=main.functions,
         donate=donate,
     )
