@@ -180,6 +180,8 @@ def test_a_small_run_writes_tables_and_is_not_repeated(tmp_path, capsys):
     before = (tmp_path / "run.jsonl").read_text()
     assert run(tmp_path, *words, "--check", str(tmp_path / "operators.json")) == 0
     assert (tmp_path / "run.jsonl").read_text() == before
+    assert run(tmp_path, "--ops", "abs", "--write", str(tmp_path)) == 2  # would lose nonzero
+    assert json.loads((tmp_path / "operators.json").read_text()) == data
     assert "silent" not in capsys.readouterr().out
 
 
@@ -248,6 +250,10 @@ def test_the_fuzzer_leaves_out_what_the_cpu_dies_of():
     assert fuzz._UNFIT["median"](torch.zeros(1).expand(3), (), {})
     unfit = fuzz._UNFIT["native_batch_norm"]
     assert not unfit(matrix, (torch.ones(3), None), {}) and unfit(matrix, (torch.ones(2),), {})
+    unfit, poles = fuzz._UNFIT["polygamma"], torch.tensor([-3.0])
+    assert unfit(poles, (1,), {}) and not unfit(poles, (2,), {}) and not unfit(-poles, (1,), {})
+    unfit, base = fuzz._UNFIT["pow"], torch.zeros(2, dtype=torch.complex64)
+    assert unfit(base, (0,), {}) and not unfit(base, (1,), {}) and not unfit(poles, (0.0,), {})
     unfit = fuzz._UNFIT["linalg.tensorinv"]
     assert unfit(torch.ones(2, 2, 4), (), {"ind": 2})
     assert not unfit(torch.eye(4).view(2, 2, 4), (), {"ind": 2})

@@ -149,6 +149,18 @@ REFUSED = {
     "segment_reduce, another axis of offsets": lambda t: torch.segment_reduce(
         t(2, 3), "sum", offsets=t(1, 2, dtype=I64), axis=0
     ),
+    "segment_reduce, float64 lengths": lambda t: torch.segment_reduce(
+        t(2, 3), "sum", lengths=t(1, dtype=F64)
+    ),
+    "soft_margin_loss, target of more dims": lambda t: A.soft_margin_loss(t(3), t(2, 3)),
+    "native_batch_norm, statistics of two dims": lambda t: torch.native_batch_norm(
+        t(2, 1), t(1), t(1), t(1, 1), t(1), True, 0.5, 1e-5
+    ),
+    "native_group_norm, bias of two dims": lambda t: torch.native_group_norm(
+        t(1, 3), t(3), t(1, 3), 1, 3, 1, 1, 1e-5
+    ),
+    "upsample_linear1d without channels": lambda t: A.upsample_linear1d(t(4, 0, 2), [3], False),
+    "upsample_bicubic2d without rows": lambda t: A.upsample_bicubic2d(t(1, 1, 0, 2), [3, 3], False),
     "segment_reduce backward of two dtypes": lambda t: A._segment_reduce_backward(
         t(1, 3, dtype=F64), t(1, 3), t(2, 3), "sum", lengths=2 * torch.ones_like(t(1, dtype=I64))
     ),

@@ -94,4 +94,6 @@ def served(name: str) -> Served:
             return Served(DECOMPOSITION, **facts)
     if decompose.available(by):
         return Served(DECOMPOSITION, **facts)
+    if torch._C._dispatch_has_kernel_for_dispatch_key(name, "PrivateUse1"):
+        return Served(NATIVE, **facts)  # a kernel of the core, such as those of sparse tensors
     return Served(FALLBACK, **facts)

@@ -107,6 +107,14 @@ def tables(records: list[dict], settings: dict) -> dict:
     }
 
 
+def lost(folder: pathlib.Path, names: list[str]) -> list[str]:
+    """Units of the table in ``folder`` that a table of the units ``names`` would not have."""
+    table = folder / "operators.json"
+    if not table.is_file():
+        return []
+    return sorted(json.loads(table.read_text())["units"].keys() - set(names))
+
+
 def write(folder: pathlib.Path, records: list[dict], settings: dict) -> None:
     """Write ``operators.md`` and ``operators.json`` of a run to ``folder``."""
     data = tables(records, settings)

@@ -37,6 +37,14 @@ def conform(given: argparse.Namespace) -> int:
     if not wanted:
         console.print("the CPU has none of these with these dtypes", style="red")
         return 2
+    names = [str(unit) for unit in wanted]
+    if given.write and (lost := report.lost(given.write, names)):
+        console.print(
+            f"--write: the table in {given.write} has {len(lost)} units that this run has not "
+            f"({lost[0]}, ...); run all of them, or write to another folder",
+            style="red",
+        )
+        return 2
     if given.fresh:
         given.output.unlink(missing_ok=True)
     try:
@@ -44,7 +52,6 @@ def conform(given: argparse.Namespace) -> int:
     except ValueError as error:
         console.print(str(error), style="red")
         return 2
-    names = [str(unit) for unit in wanted]
     jobs = [
         (name, {"unit": name, "samples": given.samples})
         for name in names

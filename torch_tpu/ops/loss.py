@@ -148,6 +148,12 @@ def _check_floating(self, target) -> None:
     if not (self.is_floating_point() or self.is_complex()):
         raise RuntimeError(f"soft_margin_loss is not defined for {self.dtype}")
     _FITS_SELF(self=self, target=target)
+    shape = torch.broadcast_shapes(self.shape, target.shape)
+    if shape != self.shape:
+        raise RuntimeError(
+            f"soft_margin_loss: output with shape {list(self.shape)} doesn't match the broadcast "
+            f"shape {list(shape)}"
+        )
 
 
 @_rule("soft_margin_loss", **_like_self("soft_margin_loss", _check_floating))

@@ -190,10 +190,17 @@ def addmv(self, mat, vec, beta=1, alpha=1):
     return _accumulate(self, product, beta, alpha, mat, ignored=not mat.is_complex)
 
 
-@op("aten::addr", specialize=_SCALES)
+def _addr_meta(self, vec1, vec2, **scales):
+    # ATen expands `self` before it promotes, so that a 0-dim one ranks with the vectors.
+    if vec1.ndim == vec2.ndim == 1:
+        self = self.expand(len(vec1), len(vec2))
+    return [torch.ops.aten.addr(self, vec1, vec2, **scales)]
+
+
+@op("aten::addr", specialize=_SCALES, meta=_addr_meta)
 def addr(self, vec1, vec2, beta=1, alpha=1):
     # Unlike the others, addr promotes its tensors and takes bool (and/or instead of times/plus).
-    dtype = promote.compute_dtype(promote.result_dtype([self, vec1, vec2]))
+    dtype = promote.compute_dtype(expected()[0].dtype)
     self, vec1, vec2 = (v.to(dtype) for v in (self, vec1, vec2))
     shape = (vec1.shape[0], vec2.shape[0])
     rows = hlo.broadcast_in_dim(vec1, shape, [0])

@@ -121,7 +121,10 @@ def _batch_norm_eval(x, weight, bias, running_mean, running_var, eps):
     return [output, *(hlo.constant(0, r.dtype, r.shape) for r in expected()[1:3])]
 
 
-def _check_statistics(input, training=True, **_) -> None:
+def _check_statistics(input, training=True, running_mean=None, running_var=None, **_) -> None:
+    for name, x in (("running_mean", running_mean), ("running_var", running_var)):
+        if x is not None and x.ndim != 1:
+            raise RuntimeError(f"{name} must have one dimension, got shape {list(x.shape)}")
     if training and input.numel() == 0:
         shape = list(input.shape)
         raise RuntimeError(f"input tensor must have at least one element, but got {shape}")
@@ -322,6 +325,13 @@ def _group_norm_meta(input, weight, bias, **named) -> list:
             f"native_group_norm: an input of shape {list(input.shape)} and strides "
             f"{list(input.stride())} is neither contiguous nor has it channels last"
         )
+    for name, x in (("weight", weight), ("bias", bias)):
+        if x is not None and (x.ndim != 1 or x.numel() != input.shape[1]):
+            raise RuntimeError(
+                f"Expected {name} to be a vector of size equal to the number of channels in "
+                f"input, but got {name} of shape {list(x.shape)} and input of shape "
+                f"{list(input.shape)}"
+            )
     results = torch.ops.aten.native_group_norm(input, weight, bias, **named)
     dtype = _statistics_dtype(input, weight, bias)
     return [results[0], *(r.to(dtype) for r in results[1:])]

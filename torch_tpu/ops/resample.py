@@ -249,6 +249,15 @@ def _scales(options):
     return [value for name, value in options.items() if name.startswith("scales")]
 
 
+def _check_elements(self, **_) -> None:
+    """Only the batch may be empty."""
+    if 0 in self.shape[1:]:
+        raise RuntimeError(
+            f"Non-empty {self.ndim}D data tensor expected but got a tensor with sizes "
+            f"{list(self.shape)}"
+        )
+
+
 def _nearest_meta(name):
     """PyTorch's meta kernels of nearest sampling stumble over inputs without elements."""
 
@@ -256,11 +265,6 @@ def _nearest_meta(name):
         function = overload(name)
         if self.numel():
             return [function(self, output_size, **options)]
-        if 0 in self.shape[1:]:
-            raise RuntimeError(
-                f"{name}: Non-empty {self.ndim}D data tensor expected but got a tensor with sizes "
-                f"{list(self.shape)}"
-            )
         probe = function(self.new_empty((1, *self.shape[1:])), output_size, **options)
         return [probe[:0]]
 
@@ -270,7 +274,7 @@ def _nearest_meta(name):
 def _register(name, maker, spatial):
     picks = maker in (_nearest, _nearest_exact)
 
-    @op(name, meta=_nearest_meta(name) if picks else None)
+    @op(name, meta=_nearest_meta(name) if picks else None, check=_check_elements)
     def resample(self, output_size, align_corners=False, **options):
         outs = expected()[0].shape[-spatial:]
         sizes = self.shape[-spatial:]

@@ -94,6 +94,10 @@ def _check_segments(data, lengths=None, offsets=None, axis=0, **gradient) -> Non
     name, bounds = ("offsets", offsets) if lengths is None else ("lengths", lengths)
     if bounds is None:
         raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
+    if bounds.dtype not in (torch.int32, torch.int64):
+        raise NotImplementedError(
+            f"segment_reduce(): {name} must be int32 or int64, got {bounds.dtype}"
+        )
     last = axis + data.ndim if axis < 0 else axis
     if last != bounds.ndim - 1:
         raise RuntimeError(

@@ -90,6 +90,7 @@ ROWS = [
     Row("aten::addmv", triple((3,), (3, 0), (0,)), {"beta": 2}),
     *(Row("aten::addr", triple((3, 4), (3,), (4,), d)) for d in (torch.float32, BF16, I64, C64)),
     Row("aten::addr", triple((4,), (3,), (4,)), {"beta": 0.5, "alpha": 2}),
+    Row("aten::addr", (t(), t(3, dtype=F16), t(5, dtype=U8))),
     Row("aten::addr", (NAN, t(3), t(5))),
     Row("aten::addr", (NAN, t(3), t(5)), {"beta": 0}),
     Row("aten::addr", triple((3, 4), (3,), (4,), torch.bool)),
