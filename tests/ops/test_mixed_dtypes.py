@@ -149,6 +149,10 @@ REFUSED = {
     "segment_reduce, another axis of offsets": lambda t: torch.segment_reduce(
         t(2, 3), "sum", offsets=t(1, 2, dtype=I64), axis=0
     ),
+    "addcdiv of bools": lambda t: torch.addcdiv(t(3), t(3, dtype=BOOL), t(3, dtype=BOOL)),
+    "_foreach_addcdiv of bools": lambda t: torch._foreach_addcdiv(
+        [t(3)], [t(3, dtype=BOOL)], [t(3, dtype=BOOL)]
+    ),
     "segment_reduce, float64 lengths": lambda t: torch.segment_reduce(
         t(2, 3), "sum", lengths=t(1, dtype=F64)
     ),

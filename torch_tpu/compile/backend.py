@@ -59,7 +59,12 @@ def _check_mode(mode: str | None) -> None:
 
 
 def _compiled(module, inputs, options: Mapping | None) -> Callable:
-    return _aot_autograd(xla_options.checked(options or {}))(module, inputs)
+    from . import saved
+
+    chosen = xla_options.checked(options or {})
+    saved.mark(module, chosen)
+    with saved.kept():
+        return _aot_autograd(chosen)(module, inputs)
 
 
 def _inductor(module, inputs, mode: str | None = None, options: Mapping | None = None):
@@ -87,18 +92,28 @@ def _on_device(module: torch.fx.GraphModule, inputs: Sequence) -> bool:
 def _aot_autograd(options: Mapping):
     from functorch.compile import min_cut_rematerialization_partition
     from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
+
+    from .saved import SavedGraph
+
+    def compiler(label: str):
+        make = functools.partial(_runner, label=label, options=options)
+        return SerializableAOTDispatchCompiler(
+            SavedGraph, lambda module, inputs: SavedGraph(module, make)
+        )
 
     return aot_autograd(
-        fw_compiler=functools.partial(_compile, label="forward", options=options),
-        bw_compiler=functools.partial(_compile, label="backward", options=options),
-        inference_compiler=functools.partial(_compile, label="inference", options=options),
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
         decompositions=decompose.table,
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
 
 
-def _compile(module: torch.fx.GraphModule, inputs: Sequence, *, label: str, options: Mapping):
+def _runner(module: torch.fx.GraphModule, *, label: str, options: Mapping) -> Callable:
+    """What runs a graph: takes the list of its inputs, which it may empty."""
     from .buckets import operator_of
     from .host import HostPart
 

@@ -13,6 +13,7 @@ import operator
 from collections.abc import Callable
 
 import torch
+from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 
 from .inspect import example, tensors_of
 from .vectorize import vectorize
@@ -157,7 +158,8 @@ class HostPart:
         ]
         checked = [copies[node.args[2]] for node in self._checks]
         graph.output([*outputs, *written.values(), *checked])
-        return torch.fx.GraphModule(self._whole, graph), list(written)
+        with _use_lazy_graph_module(True):  # it is lowered, its code is not run
+            return _make_graph_module(self._whole, graph), list(written)
 
     def _host_function(self) -> Callable:
         """From all inputs to what the device reads and what is returned, with CPU writes done."""

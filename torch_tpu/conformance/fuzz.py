@@ -82,7 +82,7 @@ def _singular(x, args, kwargs) -> bool:
     return _deficient(x.reshape(-1, rows, rows))
 
 
-def _singular_lu(x, args, kwargs) -> bool:
+def _rank_deficient(x, args, kwargs) -> bool:
     return x.ndim > 1 and _deficient(x)
 
 
@@ -118,6 +118,19 @@ def _zero_to_zero(x, args, kwargs) -> bool:
     return complex_ and len(powers) == 2 and all(bool((p == 0).any()) for p in powers)
 
 
+def _indefinite(x, args, kwargs) -> bool:
+    """What is left of a factor when a matrix turns out not to be positive definite."""
+    return bool(torch.linalg.cholesky_ex(x, **kwargs).info.any())
+
+
+def _open_bags(x, args, kwargs) -> bool:
+    """Indices after the last bag: the CPU leaves them out or not by mode and dtype."""
+    offsets = kwargs.get("offsets")
+    if not kwargs.get("include_last_offset") or offsets is None or not offsets.numel():
+        return False
+    return bool(offsets[-1] != len(args[0]))
+
+
 def _empty_image(x, args, kwargs) -> bool:
     """The CPU returns an input without elements as it is, of the wrong shape; CUDA does not."""
     return not x.numel()
@@ -130,8 +143,13 @@ _UNFIT = {
     "_batch_norm_with_update": _other_channels,
     **dict.fromkeys(("linalg.inv", "linalg.inv_ex", "linalg.tensorinv"), _singular),
     **dict.fromkeys(("linalg.solve", "linalg.solve_ex"), _singular),
-    **dict.fromkeys(("linalg.lu", "linalg.lu_factor", "linalg.lu_factor_ex", "lu"), _singular_lu),
+    **dict.fromkeys(
+        ("linalg.lu", "linalg.lu_factor", "linalg.lu_factor_ex", "lu"), _rank_deficient
+    ),
+    **dict.fromkeys(("qr", "linalg.qr"), _rank_deficient),
+    "linalg.cholesky_ex": _indefinite,
     "linalg.tensorsolve": _singular_system,
+    "nn.functional.embedding_bag": _open_bags,
     "native_group_norm": _strided_parameters,
     "lu_unpack": _other_pivots,
     "_segment_reduce": _other_batch,
@@ -180,7 +198,7 @@ def _one(info, dtype: torch.dtype, sample, draw: random.Random, record: Record) 
     function = info.op
     if info.inplace_variant is not None and draw.random() < 0.2:
         function = info.inplace_variant
-    if info.name in _UNFIT and _UNFIT[info.name](*mutated):
+    if info.name in _UNFIT and attempt(lambda: _UNFIT[info.name](*mutated))[0]:
         record.passed["unfit for the CPU"] += 1
         return
     call = Call(function, mutated)
@@ -269,6 +287,7 @@ _OF_VALUES = (
     "index",
     "out of bounds",
     "allocated size does not match",  # the sum of repeats is not output_size, which saves a sync
+    "lengths along axis to sum to",  # the number of rows
 )
 
 

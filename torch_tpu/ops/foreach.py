@@ -141,6 +141,14 @@ _register("lerp.ScalarList", "lerp.Scalar", {**_ENDS, "weight": "weight"})
 _THREE = {"self": "self", "tensor1": "tensor1", "tensor2": "tensor2"}
 
 
+def _addcdiv(self, tensor1, tensor2):
+    pointwise.check_addcdiv(tensor1, tensor2)
+    return torch.addcdiv(self, tensor1, tensor2)
+
+
+_TERNARY = {"addcmul": torch.addcmul, "addcdiv": _addcdiv}
+
+
 def _ternary_meta(element: Callable) -> Callable:
     """Metadata by element. PyTorch's own kernels want ``scalars`` on the CPU, where no meta tensor
     is, and let a float ``value`` make floats of integers, which its CPU kernels do not."""
@@ -149,8 +157,8 @@ def _ternary_meta(element: Callable) -> Callable:
     ]
 
 
-for _name in ("addcmul", "addcdiv"):
-    _meta, _special = _ternary_meta(getattr(torch, _name)), {"value": (1,)}
+for _name, _like in _TERNARY.items():
+    _meta, _special = _ternary_meta(_like), {"value": (1,)}
     _scalar, _list = {**_THREE, "value": "value"}, {**_THREE, "scalars": "value"}
     _register(f"{_name}.Scalar", _name, _scalar, specialize=_special, meta=_meta)
     _register(f"{_name}.ScalarList", _name, _list, meta=_meta)
@@ -170,11 +178,11 @@ def _register_ternary_with_tensor(name: str) -> None:
         columns = {"self": self, "tensor1": tensor1, "tensor2": tensor2}
         return _each(f"aten::{name}", {**columns, "value": _numbers(scalars)})
 
-    meta = _ternary_meta(getattr(torch, name))
+    meta = _ternary_meta(_TERNARY[name])
     op(f"aten::_foreach_{name}.Tensor", host=("scalars",), meta=meta)(body)
 
 
-for _name in ("addcmul", "addcdiv"):
+for _name in _TERNARY:
     _register_ternary_with_tensor(_name)
 
 

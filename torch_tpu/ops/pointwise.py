@@ -108,7 +108,15 @@ def addcmul(self, tensor1, tensor2, value=1):
     return (self + scaled(tensor1, value) * tensor2).to(expected()[0].dtype)
 
 
-@op("aten::addcdiv", promote="arith", specialize={"value": (1,)})
+def check_addcdiv(tensor1, tensor2) -> None:
+    if not any(x.is_floating_point() or x.is_complex() for x in (tensor1, tensor2)):
+        raise RuntimeError(
+            "Integer division with addcdiv is no longer supported, got "
+            f"{tensor1.dtype} and {tensor2.dtype}; make one of the tensors floating point"
+        )
+
+
+@op("aten::addcdiv", promote="arith", specialize={"value": (1,)}, check=check_addcdiv)
 def addcdiv(self, tensor1, tensor2, value=1):
     return self + scaled(tensor1, value) / tensor2
 
@@ -269,10 +277,11 @@ def _check_ldexp(self, other) -> None:
         refuse("ldexp", other, bool=NotImplementedError)
 
 
-@op("aten::ldexp.Tensor", promote="float", overlap="", check=_check_ldexp)
+@op("aten::ldexp.Tensor", overlap="", check=_check_ldexp)
 def ldexp_Tensor(self, other):
-    self, other = operands(self, other)
-    return self * hlo.full_like(other, 2) ** other
+    # The power is real, also of a complex number: an infinite one must not be taken for complex.
+    exponent = other.to(promote.float_dtype(other.dtype))
+    return self * hlo.full_like(exponent, 2) ** exponent
 
 
 def _xlogy(a: Value, b: Value) -> Value:
