@@ -4,14 +4,18 @@
 
 #include "device/generator.h"
 #include "device/hooks.h"
+#include "device/memory.h"
+#include "device/profiler.h"
 #include "device/storage.h"
 #include "dispatch/deferred.h"
 #include "dispatch/executable_handle.h"
 #include "dispatch/graph.h"
 #include "dispatch/internal.h"
+#include "dispatch/precision.h"
 #include "dispatch/python.h"
 #include "dispatch/register.h"
 #include "dispatch/source_line.h"
+#include "pjrt/tracer.h"
 
 namespace py = pybind11;
 
@@ -67,19 +71,7 @@ py::dict device_info(int device) {
   result["kind"] = info.kind;
   result["platform"] = client.platform();
   result["platform_version"] = client.platform_version();
-  result["total_memory"] = client.memory(checked_device(device)).limit;
-  return result;
-}
-
-py::dict memory_stats(int device) {
-  const auto& memory = runtime().client().memory(checked_device(device));
-  py::dict result;
-  result["allocated"] = memory.allocated.load();
-  result["peak"] = memory.peak.load();
-  result["reserved"] = memory.allocated.load();
-  result["limit"] = memory.limit;
-  result["allocations"] = memory.allocations.load();
-  result["frees"] = memory.frees.load();
+  result["total_memory"] = client.memory(checked_device(device)).total;
   return result;
 }
 
@@ -152,17 +144,6 @@ void bind_runtime(py::module_& m) {
         [](int device) { without_gil([&] { synchronize(checked_device(device)); }); });
   m.def("device_info", &device_info);
   m.def("has_host_kernels", [] { return runtime().host_kernels(); });
-  m.def("memory_stats", &memory_stats);
-  m.def("return_memory", [] { without_gil([] { pjrt::return_memory(); }); });
-  m.def("reset_peak_memory", [](int device) {
-    auto& memory = runtime().client().memory(checked_device(device));
-    memory.peak.store(memory.allocated.load());
-  });
-  m.def("reset_accumulated_memory", [](int device) {
-    auto& memory = runtime().client().memory(checked_device(device));
-    memory.allocations.store(memory.allocations.load() - memory.frees.load());
-    memory.frees.store(0);
-  });
   m.def("default_generator", &default_generator_object);
 }
 
@@ -178,10 +159,12 @@ void bind_programs(py::module_& m) {
   m.def("cache_stats", [] {
     py::dict result;
     result["entries"] = Cache::total();
+    result["live"] = Runtime::running() ? Runtime::get().client().program_count() : int64_t{0};
     result["compiles"] = Runtime::running() ? Runtime::get().client().compile_count() : int64_t{0};
     return result;
   });
   m.def("clear_caches", &Cache::clear_all);
+  m.def("keep_entries", &Cache::keep);
   m.def("register_operator", [](const py::dict& rule) { return register_rule(to_options(rule)); });
 }
 
@@ -194,6 +177,7 @@ py::dict flush_stats() {
   result["operators"] = cause(FlushCause::kOperators);
   result["bytes"] = cause(FlushCause::kBytes);
   result["repetition"] = cause(FlushCause::kRepetition);
+  result["thread"] = cause(FlushCause::kThread);
   result["recorded"] = stats.operators.load();
   result["largest"] = stats.largest.load();
   result["last"] = stats.last.load();
@@ -218,7 +202,29 @@ void bind_modes(py::module_& m) {
   });
   m.def("flush_stats", &flush_stats);
   m.def("set_library_folders", &set_library_folders);
+  m.def("float32_matmul_precision", [] { return static_cast<int>(float32_matmul_precision()); });
   m.def("source_line", [] { return SourceLine::here().text(); });
+}
+
+// The plugin's own profiler; torch_tpu/api/profiler.py is what users call.
+void bind_tracer(py::module_& m) {
+  auto plain = [](void (pjrt::Tracer::*step)()) {
+    return [step](pjrt::Tracer& tracer) {
+      without_gil([&] { guarded("the trace", [&] { (tracer.*step)(); }); });
+    };
+  };
+  py::class_<pjrt::Tracer>(m, "Tracer")
+      .def(py::init([](const std::string& options) {
+        const auto& client = runtime().client();
+        return guarded("the trace",
+                       [&] { return std::make_unique<pjrt::Tracer>(client, options); });
+      }))
+      .def("start", plain(&pjrt::Tracer::start))
+      .def("stop", plain(&pjrt::Tracer::stop))
+      .def("data", [](pjrt::Tracer& tracer) {
+        return py::bytes(guarded("the trace", [&] { return tracer.data(); }));
+      });
+  m.def("has_tracer", [] { return pjrt::Tracer::supported(runtime().client()); });
 }
 
 }  // namespace
@@ -227,8 +233,11 @@ void bind_modes(py::module_& m) {
 
 PYBIND11_MODULE(_core, m) {
   torch_tpu::register_hooks();
+  torch_tpu::register_profiler();
   torch_tpu::bind_runtime(m);
+  torch_tpu::bind_memory(m);
   torch_tpu::bind_programs(m);
   torch_tpu::bind_graph(m);
   torch_tpu::bind_modes(m);
+  torch_tpu::bind_tracer(m);
 }

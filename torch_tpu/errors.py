@@ -21,6 +21,10 @@ class PluginError(TorchTpuError, RuntimeError):
     """No PJRT plugin was found, or the one that was named cannot be used."""
 
 
+class DeviceInUseError(TorchTpuError, RuntimeError):
+    """The TPU chips are held by another process; the message names it if it can be known."""
+
+
 class BackendLoadError(TorchTpuError, RuntimeError, AttributeError):
     """torch_tpu is installed but its core did not load; `__cause__` says why.
 

@@ -5,11 +5,10 @@
 // shows.
 #include "allocator.h"
 
-#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <cstdlib>
-#include <unordered_map>
+#include <map>
 
 #include "storage.h"
 
@@ -18,10 +17,22 @@ namespace torch_tpu {
 namespace {
 
 constexpr auto kTpu = c10::DeviceType::PrivateUse1;
+constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+
+c10::CachingAllocator::Stat to_stat(const pjrt::Counter& counter) {
+  c10::CachingAllocator::Stat stat;
+  stat.current = counter.current();
+  stat.peak = counter.peak();
+  stat.allocated = counter.added();
+  stat.freed = counter.removed();
+  return stat;
+}
 
 class DeviceAllocator final : public c10::DeviceAllocator {
  public:
-  c10::DataPtr allocate(size_t nbytes) override { return make_cell(nbytes, current_device()); }
+  c10::DataPtr allocate(size_t nbytes) override {
+    return guarded("aten::empty", [&] { return make_cell(nbytes, current_device()); });
+  }
 
   // Device pointers are not addresses, so raw allocation cannot be offered.
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -37,46 +48,37 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   // Programs hold references to what they read until they are done, on every stream.
   void recordStream(const c10::DataPtr&, c10::Stream) override {}
 
+  // Arrays are neither split nor kept after use, so that what is allocated is what is active,
+  // reserved and asked for, and an array is a segment.
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     const auto& memory = Runtime::get().client().memory(checked_device(device));
     c10::CachingDeviceAllocator::DeviceStats stats;
-    auto fill = [](c10::CachingAllocator::StatArray& array, int64_t current, int64_t peak,
-                   int64_t allocated, int64_t freed) {
-      auto& stat = array[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
-      stat.current = current;
-      stat.peak = peak;
-      stat.allocated = allocated;
-      stat.freed = freed;
-    };
-    int64_t bytes = memory.allocated.load();
-    int64_t peak = memory.peak.load();
     for (auto* array : {&stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes,
                         &stats.requested_bytes}) {
-      fill(*array, bytes, peak, 0, 0);
+      (*array)[kAll] = to_stat(memory.bytes);
     }
-    int64_t made = memory.allocations.load();
-    int64_t freed = memory.frees.load();
-    fill(stats.allocation, made - freed, made - freed, made, freed);
-    fill(stats.active, made - freed, made - freed, made, freed);
+    for (auto* array : {&stats.allocation, &stats.segment, &stats.active}) {
+      (*array)[kAll] = to_stat(memory.arrays);
+    }
+    stats.num_ooms = memory.ooms.load();
+    stats.num_alloc_retries = memory.retries.load();
+    stats.num_device_alloc = memory.arrays.added();
+    stats.num_device_free = memory.arrays.removed();
     return stats;
   }
 
   void resetAccumulatedStats(c10::DeviceIndex device) override {
-    auto& memory = Runtime::get().client().memory(checked_device(device));
-    int64_t live = memory.allocations.load() - memory.frees.load();
-    memory.allocations.store(live);
-    memory.frees.store(0);
+    Runtime::get().client().memory(checked_device(device)).reset_sums();
   }
 
   void resetPeakStats(c10::DeviceIndex device) override {
-    auto& memory = Runtime::get().client().memory(checked_device(device));
-    memory.peak.store(memory.allocated.load());
+    Runtime::get().client().memory(checked_device(device)).reset_peaks();
   }
 
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
     const auto& memory = Runtime::get().client().memory(checked_device(device));
-    int64_t free = std::max<int64_t>(0, memory.limit - memory.allocated.load());
-    return {static_cast<size_t>(free), static_cast<size_t>(memory.limit)};
+    int64_t free = std::max<int64_t>(0, memory.limit.load() - memory.bytes.current());
+    return {static_cast<size_t>(free), static_cast<size_t>(memory.total)};
   }
 };
 
@@ -93,6 +95,7 @@ class PinnedAllocator final : public at::HostAllocator {
                      "cannot allocate ", nbytes, " bytes of pinned host memory");
     std::lock_guard guard(mutex());
     blocks()[reinterpret_cast<uintptr_t>(pointer)] = nbytes;
+    counters().add(static_cast<int64_t>(nbytes));
     return {pointer, pointer, &remove, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &remove; }
@@ -100,9 +103,16 @@ class PinnedAllocator final : public at::HostAllocator {
   // Host copies are synchronous (the source may be reused at once), so there is nothing to track.
   bool record_event(void*, void*, c10::Stream) override { return true; }
   void empty_cache() override {}
-  at::HostStats get_stats() override { return {}; }
-  void reset_accumulated_stats() override {}
-  void reset_peak_stats() override {}
+  at::HostStats get_stats() override {
+    at::HostStats stats;
+    stats.active_bytes = stats.allocated_bytes = to_stat(counters().bytes);
+    stats.active_requests = stats.allocations = to_stat(counters().arrays);
+    stats.num_host_alloc = counters().arrays.added();
+    stats.num_host_free = counters().arrays.removed();
+    return stats;
+  }
+  void reset_accumulated_stats() override { counters().reset_sums(); }
+  void reset_peak_stats() override { counters().reset_peaks(); }
 
   static bool owns(const void* pointer) {
     std::lock_guard guard(mutex());
@@ -118,12 +128,18 @@ class PinnedAllocator final : public at::HostAllocator {
     if (pointer == nullptr) return;
     {
       std::lock_guard guard(mutex());
-      blocks().erase(reinterpret_cast<uintptr_t>(pointer));
+      auto block = blocks().find(reinterpret_cast<uintptr_t>(pointer));
+      counters().remove(static_cast<int64_t>(block->second));
+      blocks().erase(block);
     }
     std::free(pointer);
   }
   static std::mutex& mutex() {
     static auto* instance = new std::mutex;
+    return *instance;
+  }
+  static pjrt::MemoryCounters& counters() {
+    static auto* instance = new pjrt::MemoryCounters;
     return *instance;
   }
   static std::map<uintptr_t, size_t>& blocks() {
@@ -138,7 +154,7 @@ REGISTER_HOST_ALLOCATOR(kTpu, &the_pinned_allocator);
 }  // namespace
 
 c10::Allocator* device_allocator() { return &the_device_allocator; }
-c10::Allocator* pinned_allocator() { return &the_pinned_allocator; }
+at::HostAllocator* pinned_allocator() { return &the_pinned_allocator; }
 bool is_pinned(const void* pointer) { return PinnedAllocator::owns(pointer); }
 
 }  // namespace torch_tpu

@@ -23,10 +23,14 @@ class Event {
 
   static void record(std::shared_ptr<Event>& event) {
     auto pending = pending_arrays(event->device_);
+    auto abandoned = pjrt::abandoned(event->device_);
     auto fresh = std::make_shared<Event>(event->device_);
-    fresh->remaining_ = static_cast<int64_t>(pending.size()) + 1;
+    fresh->remaining_ = static_cast<int64_t>(pending.size() + abandoned.size()) + 1;
     for (auto& array : pending) {
       when_ready(*array.get(), [fresh] { fresh->finish_one(); });
+    }
+    for (auto& completion : abandoned) {
+      when_happened(completion, event->device_, [fresh] { fresh->finish_one(); });
     }
     fresh->finish_one();
     event = fresh;
@@ -88,6 +92,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     try {
       set_current_device(device.index());
+    } catch (const c10::Error& error) {
+      TORCH_WARN("cannot make ", device, " current: ", error.what_without_backtrace());
     } catch (const std::exception& error) {
       TORCH_WARN("cannot make ", device, " current: ", error.what());
     }
@@ -126,9 +132,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceCapability getDeviceCapability(c10::Device) const override {
     c10::DeviceCapability capability;
     auto& types = capability.capability_data.supported_scalar_types;
-    types.has_ComplexHalf = false;
-    types.has_QInt8 = types.has_QUInt8 = types.has_QInt32 = false;
-    types.has_QUInt4x2 = types.has_QUInt2x4 = false;
+#define LIVES_ON_TPU(_, dtype) \
+  types.has_##dtype =          \
+      element_type_or_invalid(c10::ScalarType::dtype) != pjrt::ElementType::kInvalid;
+    AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_AND_QINTS(LIVES_ON_TPU)
+#undef LIVES_ON_TPU
     return capability;
   }
 
@@ -155,7 +163,9 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   bool queryStream(const c10::Stream& value) const override {
-    return !Runtime::running() || pending_arrays(checked_device(value.device_index())).empty();
+    if (!Runtime::running()) return true;
+    int device = checked_device(value.device_index());
+    return pending_arrays(device).empty() && pjrt::abandoned(device).empty();
   }
   void synchronizeStream(const c10::Stream& value) const override {
     synchronize(checked_device(value.device_index()));

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "history.h"
 #include "host_kernels.h"
 
 namespace torch_tpu {
@@ -119,9 +120,25 @@ int checked_device(int64_t index) {
   return static_cast<int>(index);
 }
 
+namespace {
+
+[[noreturn]] void out_of_memory(const pjrt::Error& error, const std::string& what) {
+  int device = error.device() >= 0 ? error.device() : this_device;
+  pjrt::MemoryCounters& memory = Runtime::get().client().memory(device);
+  memory.ooms.fetch_add(1);
+  // As in PyTorch's traces, the address of such an event is what was free.
+  auto free = std::max<int64_t>(0, memory.limit.load() - memory.bytes.current());
+  record_event({MemoryEvent::kOutOfMemory, static_cast<uintptr_t>(free),
+                static_cast<size_t>(error.bytes()), device, 0, making_line()});
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "tpu out of memory in ", what, ": ", error.what(),
+                   largest_arrays(device));
+}
+
+}  // namespace
+
 void rethrow(const pjrt::Error& error, const std::string& what) {
   if (error.out_of_memory()) {
-    TORCH_CHECK_WITH(OutOfMemoryError, false, "tpu out of memory in ", what, ": ", error.what());
+    out_of_memory(error, what);
   }
   throw_host_error(error.what());
   TORCH_CHECK(false, what, " failed on tpu: ", error.what());

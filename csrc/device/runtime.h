@@ -84,7 +84,8 @@ void set_current_device(int device);
 int checked_device(int64_t index);
 
 // Runs `body` and turns pjrt::Error into the torch exception users catch: OutOfMemoryError for
-// exhausted memory, RuntimeError otherwise. `what` names the operation.
+// exhausted memory, RuntimeError otherwise. `what` names the operation. No cell may be taken: the
+// message about memory takes the GIL.
 [[noreturn]] void rethrow(const pjrt::Error& error, const std::string& what);
 template <class Body>
 auto guarded(const char* what, Body&& body) {

@@ -9,6 +9,7 @@
 #include <condition_variable>
 
 #include "../dispatch/deferred.h"
+#include "history.h"
 
 namespace torch_tpu {
 
@@ -93,6 +94,10 @@ void release_cell(void* context) {
     cell->previous->next = cell->next;
     cell->next->previous = cell->previous;
   }
+  if (memory_history() == MemoryHistory::kAll && cell->nbytes > 0) {
+    record_event({MemoryEvent::kFreed, reinterpret_cast<uintptr_t>(cell->address), cell->nbytes,
+                  cell->device, 0, cell->made});
+  }
   if (cell->address != nullptr) addresses().give(cell->address, cell->size_class);
   delete cell;
 }
@@ -124,12 +129,15 @@ Cell* adopt_cell(c10::StorageImpl* storage) {
 
 c10::DataPtr make_cell(size_t nbytes, int device) {
   Runtime& runtime = Runtime::get();
-  int64_t limit = runtime.client().memory(device).limit;
-  TORCH_CHECK_WITH(OutOfMemoryError, nbytes <= static_cast<size_t>(limit),
-                   "tpu out of memory: tried to allocate ", nbytes, " bytes on tpu:", device,
-                   ", which has ", limit, " bytes in all");
+  int64_t limit = runtime.client().memory(device).limit.load(std::memory_order_relaxed);
+  // Beyond the limit there is no need to wait for the first write.
+  if (nbytes > static_cast<size_t>(limit)) {
+    runtime.client().require(device, static_cast<int64_t>(std::min<size_t>(nbytes, INT64_MAX)));
+  }
   auto* cell = new Cell;
   cell->device = device;
+  cell->nbytes = nbytes;
+  cell->made = making_line();
   if (nbytes > 0) {
     cell->size_class = AddressSpace::class_of(nbytes);
     cell->address = addresses().take(cell->size_class);
@@ -141,6 +149,10 @@ c10::DataPtr make_cell(size_t nbytes, int device) {
     cell->previous = &live.head;
     live.head.next->previous = cell;
     live.head.next = cell;
+  }
+  if (memory_history() == MemoryHistory::kAll && nbytes > 0) {
+    record_event({MemoryEvent::kMade, reinterpret_cast<uintptr_t>(cell->address), nbytes, device, 0,
+                  cell->made});
   }
   return {cell->address, cell, &release_cell,
           c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device))};
@@ -183,20 +195,27 @@ Callbacks& callbacks() {
   return *instance;
 }
 
-}  // namespace
-
-void when_ready(pjrt::Buffer& array, std::function<void()> done) {
-  auto device = static_cast<size_t>(array.device());
-  {
-    std::lock_guard guard(callbacks().mutex);
-    ++callbacks().outstanding[device];
-  }
-  array.on_ready([device, done = std::move(done)] {
+// `done`, which `synchronize` waits for from now on.
+std::function<void()> awaited(size_t device, std::function<void()> done) {
+  std::lock_guard guard(callbacks().mutex);
+  ++callbacks().outstanding[device];
+  return [device, done = std::move(done)] {
     done();
     std::lock_guard guard(callbacks().mutex);
     --callbacks().outstanding[device];
     callbacks().changed.notify_all();
-  });
+  };
+}
+
+}  // namespace
+
+void when_ready(pjrt::Buffer& array, std::function<void()> done) {
+  array.on_ready(awaited(static_cast<size_t>(array.device()), std::move(done)));
+}
+
+void when_happened(const std::shared_ptr<pjrt::Completion>& completion, int device,
+                   std::function<void()> done) {
+  pjrt::on_completion(completion, awaited(static_cast<size_t>(device), std::move(done)));
 }
 
 std::vector<pjrt::BufferRef> pending_arrays(int device) {
@@ -218,6 +237,7 @@ void synchronize(int device) {
   for (auto& array : pending_arrays(device)) {
     guarded("synchronize", [&] { array->await(); });
   }
+  for (auto& completion : pjrt::abandoned(device)) completion->await();
   std::unique_lock lock(callbacks().mutex);
   callbacks().changed.wait(
       lock, [&] { return callbacks().outstanding[static_cast<size_t>(device)] == 0; });

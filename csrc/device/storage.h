@@ -15,6 +15,8 @@
 #include <functional>
 #include <thread>
 
+#include "../dispatch/source_line.h"
+#include "../pjrt/abandoned.h"
 #include "allocator.h"
 #include "dtype.h"
 #include "runtime.h"
@@ -35,6 +37,8 @@ struct Cell {
   std::atomic<int> owners{1};  // storages over this cell: more than one after from_blob
   int size_class = -1;
   char* address = nullptr;
+  size_t nbytes = 0;  // of the storage
+  SourceLine made;    // if lines are recorded (history.h)
   Cell* previous = nullptr;
   Cell* next = nullptr;
 
@@ -89,8 +93,8 @@ class CellLock {
   Cell& cell_;
 };
 
-// A new uninitialised cell for `nbytes`, as a DataPtr that owns it. Throws OutOfMemoryError if
-// `nbytes` is more than the device has.
+// A new uninitialised cell for `nbytes`, as a DataPtr that owns it. Throws pjrt::Error if `nbytes`
+// is more than may be used of the device.
 c10::DataPtr make_cell(size_t nbytes, int device);
 
 void release_cell(void* cell);
@@ -125,6 +129,9 @@ void for_each_cell(int device, const std::function<void(Cell&)>& visit);
 std::vector<pjrt::BufferRef> pending_arrays(int device);
 // Calls `done` from a runtime thread when `array` is computed; `synchronize` waits for that, too.
 void when_ready(pjrt::Buffer& array, std::function<void()> done);
+// The same for an array of `device` that was given up.
+void when_happened(const std::shared_ptr<pjrt::Completion>& completion, int device,
+                   std::function<void()> done);
 // Waits for all work on `device`.
 void synchronize(int device);
 

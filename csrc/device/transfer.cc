@@ -23,8 +23,40 @@ bool on_tpu(const at::Tensor& tensor) { return tensor.device().type() == kTpu; }
 // Views of small storages are read as a whole and cut on the host: no program to compile or run.
 constexpr size_t kWholeStorageBytes = size_t{1} << 20;
 
+// The numbers that a tensor of bytes stands for, if it is a whole storage and they fill it. PyTorch
+// saves and copies storages as bytes; that needs no program which makes bytes of the numbers, nor
+// one that makes numbers of them again.
+struct Numbers {
+  pjrt::BufferRef array;
+  c10::ScalarType dtype = c10::ScalarType::Byte;
+  Dims dims;
+
+  explicit Numbers(const at::Tensor& bytes) {
+    if (bytes.scalar_type() != c10::kByte || !covers_storage(bytes)) return;
+    Runtime::get();  // raises in a forked child, where the arrays of the parent are dead
+    Cell& cell = *cell_of(bytes);
+    CellLock guard(cell);
+    if (!cell.buffer || cell.dtype == c10::kByte) return;
+    auto count = static_cast<size_t>(c10::multiply_integers(cell.dims));
+    if (count * c10::elementSize(cell.dtype) != bytes.nbytes()) return;
+    array = cell.buffer;
+    dtype = cell.dtype;
+    dims = cell.dims;
+  }
+
+  // The storage of `bytes` as a tensor of such numbers.
+  at::Tensor view(const at::Tensor& bytes) const {
+    at::Tensor empty = at::empty({0}, bytes.options().dtype(dtype));
+    return empty.set_(bytes.storage(), 0, dims);
+  }
+};
+
 // Reads the elements of a tpu tensor, row-major, to host memory.
 void to_host(const at::Tensor& source, void* destination) {
+  if (Numbers numbers(source); numbers.array) {
+    guarded("copy to host", [&] { numbers.array->to_host(destination); });
+    return;
+  }
   size_t nbytes = source.storage().nbytes();
   bool worthwhile = nbytes <= kWholeStorageBytes || nbytes <= 4 * source.nbytes();
   Dims dims;
@@ -90,6 +122,11 @@ void on_one_device(const at::Tensor& source, const at::Tensor& target, bool non_
   static OpKernel* kernel = find_kernel("aten::copy_");
   TORCH_INTERNAL_ASSERT(kernel != nullptr, "the copy rule is not registered");
   torch::jit::Stack stack{target, source, non_blocking};
+  if (Numbers numbers(source); numbers.array && target.scalar_type() == c10::kByte &&
+                               covers_storage(target) && target.nbytes() == source.nbytes()) {
+    stack = {numbers.view(target), numbers.view(source), non_blocking};
+    numbers.array = {};  // the copy may take it
+  }
   kernel->call(&stack);
 }
 

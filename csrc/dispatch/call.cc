@@ -2,19 +2,20 @@
 // is the story, what stands above it are its steps.
 #include "call.h"
 
-#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "../device/generator.h"
+#include "../device/history.h"
 #include "debug.h"
 #include "deferred.h"
 #include "internal.h"
 #include "miss.h"
 #include "numbers.h"
 #include "overlap.h"
+#include "precision.h"
 
 namespace torch_tpu {
 
@@ -340,7 +341,7 @@ CallState::CallState(OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
   auto default_dtype = static_cast<int64_t>(c10::get_default_dtype_as_scalartype());
   key.push(device | default_dtype << 16);
   if (kernel.matmul) {
-    key.push(static_cast<int64_t>(at::globalContext().float32MatmulPrecision()));
+    key.push(static_cast<int64_t>(float32_matmul_precision()));
   }
   for (size_t i = 0; i < arguments.size(); ++i) add(kernel, kernel.arguments[i], arguments[i]);
   if (kernel.range) add_range(kernel, arguments);
@@ -361,6 +362,11 @@ CallState::CallState(OpKernel& kernel, c10::ArrayRef<c10::IValue> arguments) {
 namespace {
 
 using IValues = c10::SmallVector<c10::IValue, 4>;
+
+// For people: all graphs are calls of one operator.
+const std::string& name_of(const OpKernel& kernel, const Entry& entry) {
+  return entry.label.empty() ? kernel.name : entry.label;
+}
 
 at::Tensor new_tensor(const OutputSpec& spec, pjrt::BufferRef array, int device) {
   if (!spec.defined) return {};
@@ -433,7 +439,8 @@ class Results {
     const OutputSpec& spec = entry_.outputs[output_++];
     pjrt::BufferRef array;
     if (spec.computed) array = arrays_[array_++];
-    return new_tensor(spec, std::move(array), device_);
+    return guarded(name_of(kernel_, entry_).c_str(),
+                   [&] { return new_tensor(spec, std::move(array), device_); });
   }
 
   void write_one(const at::Tensor& tensor, bool whole) {
@@ -548,6 +555,7 @@ void OpKernel::call(torch::jit::Stack* stack) {
 
 void OpKernel::run(torch::jit::Stack* stack) {
   CallScope scope;
+  MakingLine line;
   if (python) return run_python(*this, python, stack);
   auto parameters = torch::jit::last(*stack, arguments.size());
   if (masked && has_mask(*this, parameters)) return run_python(*this, masked, stack);
@@ -578,7 +586,7 @@ void OpKernel::run(torch::jit::Stack* stack) {
     try {
       run_entry(*entry, state.operands, state.device, arrays, taken);
     } catch (const pjrt::Error& error) {
-      rethrow(error, name);
+      rethrow(error, name_of(*this, *entry));
     }
   }
   Results results(*this, *entry, parameters, arrays, state.device);

@@ -2,6 +2,7 @@
 #include "deferred.h"
 
 #include <deque>
+#include <thread>
 
 #include "region.h"
 
@@ -52,14 +53,18 @@ class Landmarks {
 };
 
 struct Recorder {
+  static constexpr int64_t kWorthStarting = 16;  // calls; below, one program is better than two
+
   std::mutex mutex;
   std::shared_ptr<Region> region;
   Landmarks landmarks;
+  std::thread::id last;   // who recorded the last call
   int64_t looked_at = 0;  // bytes of the region when it was last asked what it retains
 
   // Takes the region out. With the mutex held.
   std::shared_ptr<Region> close(FlushCause cause) {
-    bool own = cause == FlushCause::kValue || cause == FlushCause::kSynchronize;
+    bool own = cause == FlushCause::kValue || cause == FlushCause::kSynchronize ||
+               cause == FlushCause::kThread;
     if (own) landmarks.restart();
     looked_at = 0;
     return std::exchange(region, nullptr);
@@ -68,6 +73,10 @@ struct Recorder {
   // Why the region is to be closed before the next call is recorded. With the mutex held.
   std::optional<FlushCause> due() {
     if (!region) return std::nullopt;
+    // Autograd runs backward, and gives back to the optimiser, by a change of threads. It is at the
+    // same place in every step, and the device can begin with what there is.
+    bool turn = last != std::this_thread::get_id();
+    if (turn && region->size() >= kWorthStarting) return FlushCause::kThread;
     const DeferLimits& limits = DeferLimits::get();
     int64_t most = limits.operators.load(std::memory_order_relaxed);
     if (landmarks.reached(region->size())) return FlushCause::kRepetition;
@@ -121,6 +130,7 @@ void defer(const Entry& entry, Operands& operands, int device,
   if (!recorder.region) recorder.region = std::make_shared<Region>(device);
   recorder.region->record(entry, operands, line, results);
   recorder.landmarks.add(entry);
+  recorder.last = std::this_thread::get_id();
 }
 
 void flush(int device, FlushCause cause) {

@@ -24,6 +24,7 @@ enum class FlushCause : int {
   kOperators,    // as many operators as a region may have
   kBytes,        // it keeps as much memory as it may
   kRepetition,   // a landmark of a program that does not read, so that its rounds are cut alike
+  kThread,       // another thread goes on, as backward does: the device need not wait for it
   kCount,
 };
 

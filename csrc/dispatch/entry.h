@@ -7,6 +7,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "../device/profiler.h"
 #include "key.h"
 
 namespace torch_tpu {
@@ -28,6 +29,7 @@ struct Entry : std::enable_shared_from_this<Entry> {
   std::vector<int64_t> key;
   uint64_t landmark = 0;           // of what is called: the same in every process
   std::string label;               // what the program is for, for people
+  ProgramName name;                // of its executions, in the profiler
   bool runs = false;               // whether there is a program
   bool deferrable = false;         // whether the program may become part of a larger one
   std::shared_ptr<void> source;    // the program before it is compiled (Python: program.Lowered)
@@ -56,12 +58,10 @@ struct Entry : std::enable_shared_from_this<Entry> {
 // key → entry. Entries are valid until the call that found them ends (CallScope).
 //
 // A process cannot keep any number of programs: each takes memory mappings, of which Linux gives a
-// process 65,530. When all caches together hold `kMostEntries`, all are emptied; what is needed
-// again comes from the compilation cache.
+// process 65,530. When all caches together hold `most()`, all are emptied; what is needed again
+// comes from the compilation cache.
 class Cache {
  public:
-  static constexpr size_t kMostEntries = 4000;
-
   Cache();
   ~Cache();
   Cache(const Cache&) = delete;
@@ -86,13 +86,16 @@ class Cache {
     return entries_.size();
   }
 
-  // Of all caches of the process.
+  // Of all caches of the process: how many entries there may be, and are.
+  static size_t most() { return most_.load(std::memory_order_relaxed); }
+  static void keep(size_t most) { most_.store(most); }
   static size_t total();
   static void clear_all();
 
  private:
   void clear();  // with the mutex of all caches held
 
+  inline static std::atomic<size_t> most_{4000};
   mutable std::atomic<const Entry*> recent_{nullptr};
   mutable std::shared_mutex mutex_;
   std::unordered_multimap<uint64_t, std::shared_ptr<Entry>> entries_;
@@ -125,9 +128,11 @@ class TakenCells {
     cells_.emplace_back(cell, pjrt::BufferRef());
     return true;
   }
-  // The program never ran: the arrays are as they were.
+  // The program never ran: the arrays are as they were. They go back at once, since who hears of
+  // the error may wait for the GIL.
   void restore(c10::ArrayRef<const Operand*> operands) {
-    for (size_t i = 0; i < cells_.size(); ++i) cells_[i].second = operands[i]->array;
+    for (size_t i = 0; i < cells_.size(); ++i) cells_[i].first->put_back(operands[i]->array);
+    cells_.clear();
   }
   // The results are written, which released the cells.
   void dismiss() { cells_.clear(); }

@@ -23,11 +23,15 @@ Key start(Internal kind, c10::ScalarType dtype, c10::ArrayRef<int64_t> dims) {
   return key;
 }
 
-pjrt::BufferRef run_internal(const Entry& entry, Operands& operands, int device) {
+pjrt::BufferRef run_unguarded(const Entry& entry, Operands& operands, int device) {
   c10::SmallVector<pjrt::BufferRef, 2> results;
   TakenCells none;
-  guarded("a view program", [&] { run_entry(entry, operands, device, results, none); });
+  run_entry(entry, operands, device, results, none);
   return std::move(results[0]);
+}
+
+pjrt::BufferRef run_internal(const char* what, const Entry& entry, Operands& operands, int device) {
+  return guarded(what, [&] { return run_unguarded(entry, operands, device); });
 }
 
 // The array of a cell at one moment.
@@ -47,14 +51,14 @@ struct Snapshot {
 // Replaces the array of `cell` by the result of `entry`, whose first operand (if any) is that
 // array, with nobody between reading and writing. Returns false, having done nothing, if the array
 // is no longer that of `before`. The entry must be at hand: nothing may wait while the cell is
-// taken.
+// taken; therefore pjrt::Error is thrown as it is, once the cell is released.
 bool update_cell(Cell* cell, Snapshot& before, const Entry& entry, Operands& operands,
                  c10::ScalarType dtype, c10::ArrayRef<int64_t> dims) {
   if (!cell->take(before.array.get(), 0)) return false;
   if (before.array) operands[0].array = std::move(before.array);
   pjrt::BufferRef updated;
   try {
-    updated = run_internal(entry, operands, cell->device);
+    updated = run_unguarded(entry, operands, cell->device);
   } catch (...) {
     cell->put_back(entry.operands.empty() ? pjrt::BufferRef() : operands[0].array);
     throw;
@@ -109,7 +113,8 @@ pjrt::BufferRef readable_array(const at::Tensor& tensor, Dims* dims) {
     if (covers_storage(tensor)) shape.assign(tensor.sizes().begin(), tensor.sizes().end());
     Operands operands;
     Key key;
-    if (!now.array) {
+    bool now_empty = !now.array;
+    if (now_empty) {
       key = start(Internal::kZeros, to, shape);
     } else {
       key = start(Internal::kRetype, now.dtype, now.dims);
@@ -118,7 +123,9 @@ pjrt::BufferRef readable_array(const at::Tensor& tensor, Dims* dims) {
       key.push(shape);
       operands.push_back(Operand::of_array(now.array));
     }
-    update_cell(cell, now, internal_entry(key), operands, to, shape);
+    const Entry& entry = internal_entry(key);
+    guarded(now_empty ? "filling uninitialised memory" : "reading memory as another dtype",
+            [&] { update_cell(cell, now, entry, operands, to, shape); });
   }
 }
 
@@ -135,7 +142,7 @@ pjrt::BufferRef dense_array(const at::Tensor& tensor, bool exact_dims) {
   Operands operands;
   operands.push_back(Operand::of_array(std::move(array)));
   if (!whole) operands.push_back(Operand::of_words(plan.starts));
-  return run_internal(internal_entry(key), operands, tensor.device().index());
+  return run_internal("reading a view", internal_entry(key), operands, tensor.device().index());
 }
 
 void check_writable(const at::Tensor& tensor) {
@@ -166,7 +173,10 @@ void write_array(const at::Tensor& tensor, pjrt::BufferRef value) {
     operands.push_back(Operand::of_array(value));
     operands.push_back(Operand::of_words(plan.starts));
     const Entry& entry = internal_entry(key);
-    if (update_cell(cell, now, entry, operands, tensor.scalar_type(), dims)) return;
+    bool written = guarded("writing a view", [&] {
+      return update_cell(cell, now, entry, operands, tensor.scalar_type(), dims);
+    });
+    if (written) return;
   }
 }
 
@@ -177,7 +187,7 @@ pjrt::BufferRef resized_array(const at::Tensor& tensor, int64_t length) {
   operands.push_back(Operand::of_array(readable_array(tensor, &dims)));
   Key key = start(Internal::kResize, tensor.scalar_type(), dims);
   key.push(length);
-  return run_internal(internal_entry(key), operands, tensor.device().index());
+  return run_internal("aten::resize_", internal_entry(key), operands, tensor.device().index());
 }
 
 void resize_storage(c10::StorageImpl* storage, size_t nbytes) {
@@ -187,7 +197,7 @@ void resize_storage(c10::StorageImpl* storage, size_t nbytes) {
   TORCH_CHECK(storage->resizable(), "Trying to resize storage that is not resizable");
   Cell* old = cell_of(storage);
   int device = old->device;
-  c10::DataPtr data = make_cell(nbytes, device);
+  c10::DataPtr data = guarded("aten::resize_", [&] { return make_cell(nbytes, device); });
   auto* fresh = static_cast<Cell*>(data.get_context());
   pjrt::BufferRef array = old->array();
   if (array && nbytes > 0) {
@@ -199,7 +209,8 @@ void resize_storage(c10::StorageImpl* storage, size_t nbytes) {
     key.push(shape[0]);
     Operands operands;
     operands.push_back(Operand::of_array(std::move(array)));
-    fresh->replace(run_internal(internal_entry(key), operands, device), old->dtype, shape);
+    fresh->replace(run_internal("aten::resize_", internal_entry(key), operands, device), old->dtype,
+                   shape);
   }
   storage->set_data_ptr_noswap(std::move(data));
   storage->set_nbytes(nbytes);

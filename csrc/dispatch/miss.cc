@@ -158,6 +158,8 @@ std::shared_ptr<Entry> to_entry(const py::object& built) {
   if (entry->runs) {
     entry->deferrable = fields[0].attr("deferrable").cast<bool>();
     entry->label = fields[0].attr("label").cast<std::string>();
+    entry->name.title = fields[0].attr("title").cast<std::string>();
+    entry->name.operators = fields[0].attr("operators").cast<std::string>();
     entry->source = hold(fields[0]);
   }
   entry->operands = fields[1].cast<std::vector<int32_t>>();
@@ -233,7 +235,7 @@ const Entry* build_once(Cache& cache, const Key& key,
       state.changed.notify_all();
     }
   } unmark{state, mark};
-  if (Cache::total() >= Cache::kMostEntries) Cache::clear_all();
+  if (Cache::total() >= Cache::most()) Cache::clear_all();
   return cache.insert(key, build());
 }
 
@@ -282,6 +284,7 @@ RegionProgram build_region(const std::vector<RegionCall>& calls, int64_t inputs,
     RegionProgram program;
     program.executable = built[0].cast<ExecutableHandle&>().executable;
     program.donations = built[1].cast<std::vector<std::pair<int32_t, int32_t>>>();
+    program.name = {built[2].cast<std::string>(), built[3].cast<std::string>()};
     return program;
   };
   try {

@@ -90,7 +90,7 @@ class Programs {
     auto added = std::make_shared<const RegionProgram>(std::move(program));
     std::unordered_multimap<uint64_t, std::unique_ptr<Structure>> given_up;
     std::lock_guard guard(mutex_);
-    if (++count_ > kMostPrograms) {
+    if (++count_ > Cache::most() / 4) {
       given_up.swap(structures_);
       count_ = 1;
     }
@@ -106,7 +106,6 @@ class Programs {
 
  private:
   static constexpr size_t kMostVariants = 4;
-  static constexpr size_t kMostPrograms = 1000;
 
   struct Structure {
     std::vector<int64_t> key;
@@ -253,6 +252,10 @@ void Region::execute(FlushCause cause) {
   } catch (const std::exception& error) {
     if (interrupted_) throw;
     ++stats.one_by_one;
+    const auto* failed = dynamic_cast<const pjrt::Error*>(&error);
+    if (failed != nullptr && failed->out_of_memory()) {
+      ++Runtime::get().client().memory(device_).retries;
+    }
     TORCH_WARN("a region of ", size(), " deferred operators could not run as one program (",
                error.what(), "); they run one by one");
     one_by_one();
@@ -318,8 +321,11 @@ void Region::fused(const std::vector<Place>& live) {
     }
   }
   std::vector<pjrt::BufferRef> results(program->live.size());
-  program->executable->execute(device_, arguments, keep, donated, program->output_bytes,
-                               results.data());
+  {
+    Launch launch(program->name, device_);
+    program->executable->execute(device_, arguments, keep, donated, program->output_bytes,
+                                 results.data(), launch.watch());
+  }
   for (size_t i = 0; i < results.size(); ++i) {
     auto [node, result] = program->live[i];
     nodes_[static_cast<size_t>(node)].outputs[static_cast<size_t>(result)]->take_over(
@@ -354,8 +360,12 @@ void Region::run_alone(Node& node) {
   try {
     std::vector<int64_t> keep(node.entry->donations.begin(), node.entry->donations.end());
     std::vector<pjrt::BufferRef> results(node.outputs.size());
-    node.entry->program().execute(device_, arguments, keep, {}, node.entry->output_bytes,
-                                  results.data());
+    const pjrt::Executable& program = node.entry->program();
+    {
+      Launch launch(node.entry->name, device_);
+      program.execute(device_, arguments, keep, {}, node.entry->output_bytes, results.data(),
+                      launch.watch());
+    }
     for (size_t i = 0; i < results.size(); ++i) {
       results[i]->await();
       node.outputs[i]->take_over(*results[i].get());
@@ -363,9 +373,10 @@ void Region::run_alone(Node& node) {
   } catch (const pjrt::Error& error) {
     own_failure_ = true;
     std::string line = node.line.text();
-    throw pjrt::Error(error.code(), std::string(error.what()) + " (in the deferred " +
-                                        node.entry->label +
-                                        (line.empty() ? ")" : " recorded at " + line + ")"));
+    throw pjrt::Error(error.code(),
+                      std::string(error.what()) + " (in the deferred " + node.entry->label +
+                          (line.empty() ? ")" : " recorded at " + line + ")"),
+                      error.device(), error.bytes());
   }
 }
 

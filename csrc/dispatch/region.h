@@ -80,6 +80,7 @@ struct RegionProgram {
   std::vector<std::pair<int32_t, int32_t>> live;
   std::vector<std::pair<int32_t, int32_t>> donations;  // input, result that may take its memory
   std::vector<int64_t> output_bytes;
+  ProgramName name;
   std::exception_ptr interrupted;  // a KeyboardInterrupt that came while it was built
 };
 

@@ -320,6 +320,7 @@ OpKernel& fallback_kernel(const c10::OperatorHandle& op) {
   RuleOptions options;
   Variant variant;
   options.functional = functional_of(op, variant);
+  options.matmul = true;  // what it is taken apart into may multiply matrices
   auto kernel = make_kernel(op, variant, options);
   // Decompositions are traced with the numbers of the call, so all of them belong to the key.
   for (auto& spec : kernel->arguments) {

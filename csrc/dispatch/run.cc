@@ -42,9 +42,11 @@ void run_entry(const Entry& entry, Operands& operands, int device,
   }
   results.resize(entry.output_bytes.size());
   try {
-    entry.program().execute(device, {arguments.data(), arguments.size()},
-                            {keep.data(), keep.size()}, {donated.data(), donated.size()},
-                            entry.output_bytes, results.data());
+    const pjrt::Executable& program = entry.program();
+    Launch launch(entry.name, device);
+    program.execute(device, {arguments.data(), arguments.size()}, {keep.data(), keep.size()},
+                    {donated.data(), donated.size()}, entry.output_bytes, results.data(),
+                    launch.watch());
     if (eager_mode() == EagerMode::kDebug) {
       for (const auto& result : results) result->await();
     }

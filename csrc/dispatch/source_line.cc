@@ -16,8 +16,10 @@ std::vector<std::string>& library_folders() {
   return *folders;
 }
 
-std::string file_of(PyCodeObject* code) {
-  const char* name = PyUnicode_AsUTF8(code->co_filename);
+PyCodeObject* as_code(void* object) { return static_cast<PyCodeObject*>(object); }
+
+std::string text_of(PyObject* text) {
+  const char* name = PyUnicode_AsUTF8(text);
   if (name != nullptr) return name;
   PyErr_Clear();
   return "?";
@@ -27,7 +29,7 @@ bool is_library(PyCodeObject* code) {
   static auto* known = new std::unordered_map<PyCodeObject*, bool>;
   auto it = known->find(code);
   if (it != known->end()) return it->second;
-  std::string file = file_of(code);
+  std::string file = text_of(code->co_filename);
   bool library = std::any_of(library_folders().begin(), library_folders().end(),
                              [&](const std::string& folder) { return file.rfind(folder, 0) == 0; });
   Py_INCREF(code);  // so that its address is never another's
@@ -65,8 +67,13 @@ SourceLine SourceLine::here() {
 std::string SourceLine::text() const {
   if (code == nullptr) return "";
   WithPython python;
-  auto* object = static_cast<PyCodeObject*>(code);
-  return file_of(object) + ":" + std::to_string(PyCode_Addr2Line(object, instruction));
+  return file() + ":" + std::to_string(number());
 }
+
+std::string SourceLine::file() const { return text_of(as_code(code)->co_filename); }
+
+int SourceLine::number() const { return PyCode_Addr2Line(as_code(code), instruction); }
+
+std::string SourceLine::function() const { return text_of(as_code(code)->co_qualname); }
 
 }  // namespace torch_tpu

@@ -14,6 +14,10 @@ struct SourceLine {
   // The innermost one of this thread outside the library folders; none in threads without Python.
   static SourceLine here();
   std::string text() const;  // "file:line", "" if there is none
+  // Its parts, if there is one. With the GIL held.
+  std::string file() const;
+  int number() const;
+  std::string function() const;
 };
 
 // Folders whose files are not the user's: PyTorch's and ours. With the GIL held.

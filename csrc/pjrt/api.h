@@ -8,6 +8,7 @@
 
 #include <pjrt_c_api.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -18,12 +19,20 @@ namespace torch_tpu::pjrt {
 // A failed PJRT call. `code()` is a PJRT_Error_Code (for example 8, RESOURCE_EXHAUSTED).
 class TORCH_TPU_API Error : public std::runtime_error {
  public:
-  Error(int code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(int code, const std::string& message, int device = -1, int64_t bytes = 0)
+      : std::runtime_error(message), code_(code), device_(device), bytes_(bytes) {}
   int code() const { return code_; }
-  bool out_of_memory() const { return code_ == 8; }
+  bool out_of_memory() const { return code_ == kOutOfMemory; }
+  // Where memory was asked for, and how much; -1 and 0 if that is not known.
+  int device() const { return device_; }
+  int64_t bytes() const { return bytes_; }
+
+  static constexpr int kOutOfMemory = 8;
 
  private:
   int code_;
+  int device_;
+  int64_t bytes_;
 };
 
 class TORCH_TPU_API PluginApi {

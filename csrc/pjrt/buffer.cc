@@ -1,5 +1,7 @@
 // Device arrays: readiness, host copies out, device-to-device copies. See client.h.
+#include "abandoned.h"
 #include "client.h"
+#include "listener.h"
 
 namespace torch_tpu::pjrt {
 
@@ -41,11 +43,21 @@ PJRT_Event* ready_event(const PluginApi& api, PJRT_Buffer* buffer) {
   return args.event;
 }
 
+// Counts the memory of an array that is there from now on (negative: gone).
+void count(Client* client, int device, PJRT_Buffer* array, int64_t bytes) {
+  MemoryCounters& memory = client->memory(device);
+  bytes < 0 ? memory.remove(-bytes) : memory.add(bytes);
+  MemoryListener listener = memory_listener.load(std::memory_order_relaxed);
+  if (listener != nullptr && bytes != 0) listener(array, bytes, memory.bytes.current(), device);
+}
+
 }  // namespace
+
+std::atomic<MemoryListener> memory_listener{nullptr};
 
 Buffer::Buffer(Client* client, PJRT_Buffer* raw, int device, int64_t bytes)
     : client_(client), raw_(raw), device_(device), bytes_(bytes) {
-  client_->memory(device_).add(bytes_);
+  count(client_, device_, raw, bytes_);
 }
 
 Buffer::Buffer(Client* client, std::shared_ptr<Deferred> source, int64_t place, int device,
@@ -60,7 +72,9 @@ Buffer::Buffer(Client* client, std::shared_ptr<Deferred> source, int64_t place, 
 Buffer::~Buffer() {
   PJRT_Buffer* raw = raw_.load(std::memory_order_acquire);
   if (raw == nullptr) return;  // never computed, or its contents are another's now
-  if (bytes_ > 0) client_->memory(device_).remove(bytes_);
+  count(client_, device_, raw, -bytes_);
+  bool donated = bytes_ == 0;
+  if (!donated && !ready_.load(std::memory_order_acquire)) abandon(client_->api(), raw, device_);
   PJRT_ARGS(PJRT_Buffer_Destroy_Args, args);
   args.buffer = raw;
   client_->api().call_quiet(&PJRT_Api::PJRT_Buffer_Destroy, "PJRT_Buffer_Destroy", args);
@@ -83,13 +97,14 @@ void Buffer::take_over(Buffer& computed) {
 }
 
 void Buffer::mark_donated() {
-  if (bytes_ > 0) client_->memory(device_).remove(bytes_);
+  count(client_, device_, raw_.load(std::memory_order_relaxed), -bytes_);
   bytes_ = 0;
 }
 
 void Buffer::await() {
   if (ready_.load(std::memory_order_acquire)) return;
-  Event(client_->api(), ready_event(client_->api(), raw())).await();
+  client_->allocating(device_, bytes_,
+                      [&] { Event(client_->api(), ready_event(client_->api(), raw())).await(); });
   ready_.store(true, std::memory_order_release);
 }
 
@@ -123,15 +138,19 @@ void run_ready_callback(PJRT_Error* error, void* argument) {
 
 }  // namespace
 
-void Buffer::on_ready(std::function<void()> done) {
-  const PluginApi& api = client_->api();
-  auto callback = std::make_unique<ReadyCallback>(&api, ready_event(api, raw()), std::move(done));
+void when_happened(const PluginApi& api, PJRT_Event* event, std::function<void()> done) {
+  auto callback = std::make_unique<ReadyCallback>(&api, event, std::move(done));
   PJRT_ARGS(PJRT_Event_OnReady_Args, args);
-  args.event = callback->event;
+  args.event = event;
   args.callback = &run_ready_callback;
   args.user_arg = callback.get();
   PJRT_CALL(api, PJRT_Event_OnReady, args);
   (void)callback.release();  // owned by the callback from here on
+}
+
+void Buffer::on_ready(std::function<void()> done) {
+  const PluginApi& api = client_->api();
+  when_happened(api, ready_event(api, raw()), std::move(done));
 }
 
 void Buffer::to_host(void* destination) {
@@ -150,7 +169,8 @@ Buffer* Buffer::copy_to(int device) {
   PJRT_ARGS(PJRT_Buffer_CopyToDevice_Args, args);
   args.buffer = raw();
   args.dst_device = client_->device(device);
-  PJRT_CALL(client_->api(), PJRT_Buffer_CopyToDevice, args);
+  client_->allocating(device, bytes_,
+                      [&] { PJRT_CALL(client_->api(), PJRT_Buffer_CopyToDevice, args); });
   return new Buffer(client_, args.dst_buffer, device, bytes_);
 }
 

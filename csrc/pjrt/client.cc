@@ -18,17 +18,41 @@ static_assert(static_cast<int>(ElementType::kC128) == PJRT_Buffer_Type_C128);
 static_assert(static_cast<int>(ElementType::kF8E5M2) == PJRT_Buffer_Type_F8E5M2);
 static_assert(static_cast<int>(ElementType::kF8E4M3FN) == PJRT_Buffer_Type_F8E4M3FN);
 
-void MemoryCounters::add(int64_t bytes) {
-  int64_t now = allocated.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  int64_t seen = peak.load(std::memory_order_relaxed);
-  while (now > seen && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+void Counter::add(int64_t amount) {
+  int64_t now = current_.fetch_add(amount, std::memory_order_relaxed) + amount;
+  added_.fetch_add(amount, std::memory_order_relaxed);
+  int64_t seen = peak_.load(std::memory_order_relaxed);
+  while (now > seen && !peak_.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
   }
 }
 
-void MemoryCounters::remove(int64_t bytes) {
-  allocated.fetch_sub(bytes, std::memory_order_relaxed);
-  frees.fetch_add(1, std::memory_order_relaxed);
+void Counter::reset_sums() {
+  added_.store(0);
+  before_.store(current());
+}
+
+void MemoryCounters::add(int64_t size) {
+  if (size == 0) return;
+  bytes.add(size);
+  arrays.add(1);
+}
+
+void MemoryCounters::remove(int64_t size) {
+  if (size == 0) return;
+  bytes.remove(size);
+  arrays.remove(1);
+}
+
+void MemoryCounters::reset_peaks() {
+  bytes.reset_peak();
+  arrays.reset_peak();
+}
+
+void MemoryCounters::reset_sums() {
+  bytes.reset_sums();
+  arrays.reset_sums();
+  ooms.store(0);
+  retries.store(0);
 }
 
 namespace {
@@ -109,7 +133,8 @@ Client* Client::create(const std::string& path, const std::map<std::string, Opti
   client->describe(wanted);
   if (client->platform_ == "cpu") keep_freed_memory();
   for (auto& counters : client->memory_) {
-    if (limit > 0) counters->limit = limit;
+    if (limit > 0) counters->total = limit;
+    counters->limit.store(counters->total);
   }
   return client.release();
 }
@@ -145,12 +170,12 @@ void Client::describe(size_t most_devices) {
     stats.device = device;
     try {
       PJRT_CALL(api_, PJRT_Device_MemoryStats, stats);
-      if (stats.bytes_limit_is_set) memory_.back()->limit = stats.bytes_limit;
+      if (stats.bytes_limit_is_set) memory_.back()->total = stats.bytes_limit;
     } catch (const Error&) {
       // The CPU plugin does not implement this call: its devices share the machine's memory.
-      memory_.back()->limit = physical_memory();
+      memory_.back()->total = physical_memory();
     }
-    if (memory_.back()->limit <= 0) memory_.back()->limit = physical_memory();
+    if (memory_.back()->total <= 0) memory_.back()->total = physical_memory();
   }
 }
 
@@ -165,7 +190,7 @@ BufferRef Client::from_host(const void* data, ElementType type, std::span<const 
   args.num_dims = dims.size();
   args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
   args.device = devices_.at(device);
-  PJRT_CALL(api_, PJRT_Client_BufferFromHostBuffer, args);
+  allocating(device, bytes, [&] { PJRT_CALL(api_, PJRT_Client_BufferFromHostBuffer, args); });
   if (args.done_with_host_buffer != nullptr) {
     PJRT_ARGS(PJRT_Event_Destroy_Args, event);
     event.event = args.done_with_host_buffer;
@@ -212,14 +237,36 @@ std::unique_ptr<Executable> Client::wrap(PJRT_LoadedExecutable* raw) {
   return std::make_unique<Executable>(this, raw, outputs.num_outputs);
 }
 
+// "40 bytes" or "4194304 bytes (4.0 MiB)".
+std::string shown(int64_t bytes) {
+  std::string text = std::to_string(bytes) + " bytes";
+  if (bytes < (1 << 20)) return text;
+  int64_t tenths = ((bytes & ((1 << 20) - 1)) * 10) >> 20;
+  return text + " (" + std::to_string(bytes >> 20) + "." + std::to_string(tenths) + " MiB)";
+}
+
+std::string Client::usage(int device) const {
+  const MemoryCounters& counters = *memory_.at(device);
+  return "; " + shown(counters.bytes.current()) + " are in use of a limit of " +
+         shown(counters.limit.load());
+}
+
 void Client::require(int device, int64_t bytes) const {
   const MemoryCounters& counters = *memory_.at(device);
-  int64_t used = counters.allocated.load(std::memory_order_relaxed);
-  if (bytes > counters.limit - used) {
-    throw Error(8, "tried to allocate " + std::to_string(bytes) +
-                       " bytes on tpu:" + std::to_string(device) + "; " + std::to_string(used) +
-                       " bytes are in use of a limit of " + std::to_string(counters.limit));
-  }
+  int64_t free = counters.limit.load(std::memory_order_relaxed) - counters.bytes.current();
+  if (bytes <= free) return;
+  throw Error(
+      Error::kOutOfMemory,
+      "tried to allocate " + shown(bytes) + " on tpu:" + std::to_string(device) + usage(device),
+      device, bytes);
+}
+
+void Client::refused(const Error& error, int device, int64_t bytes) const {
+  throw Error(Error::kOutOfMemory,
+              "the plugin could not allocate " + shown(bytes) +
+                  " and what computing them takes on tpu:" + std::to_string(device) +
+                  usage(device) + ". It says: " + error.what(),
+              device, bytes);
 }
 
 }  // namespace torch_tpu::pjrt

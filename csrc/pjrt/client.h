@@ -44,18 +44,45 @@ enum class ElementType : int {
   kF8E4M3FN,
 };
 
-struct MemoryCounters {
-  std::atomic<int64_t> allocated{0};
-  std::atomic<int64_t> peak{0};
-  std::atomic<int64_t> allocations{0};
-  std::atomic<int64_t> frees{0};
-  int64_t limit = 0;
+// A quantity that goes up and down, its peak, and the sums of what was added and removed.
+class TORCH_TPU_API Counter {
+ public:
+  void add(int64_t amount);
+  void remove(int64_t amount) { current_.fetch_sub(amount, std::memory_order_relaxed); }
 
-  void add(int64_t bytes);
-  void remove(int64_t bytes);
+  int64_t current() const { return current_.load(std::memory_order_relaxed); }
+  int64_t peak() const { return peak_.load(std::memory_order_relaxed); }
+  int64_t added() const { return added_.load(std::memory_order_relaxed); }
+  int64_t removed() const { return before_.load(std::memory_order_relaxed) + added() - current(); }
+  void reset_peak() { peak_.store(current()); }
+  void reset_sums();
+
+ private:
+  std::atomic<int64_t> current_{0};
+  std::atomic<int64_t> peak_{0};
+  std::atomic<int64_t> added_{0};
+  std::atomic<int64_t> before_{0};  // what was there when the sums began
+};
+
+struct TORCH_TPU_API MemoryCounters {
+  Counter bytes;                    // of live arrays
+  Counter arrays;                   // that have bytes
+  std::atomic<int64_t> ooms{0};     // errors raised because memory was exhausted
+  std::atomic<int64_t> retries{0};  // times that less memory was tried after it was exhausted
+  int64_t total = 0;                // what the device has, or TORCH_TPU_MEMORY_LIMIT
+  std::atomic<int64_t> limit{0};    // what may be used of it
+
+  void add(int64_t size);
+  void remove(int64_t size);
+  void reset_peaks();
+  void reset_sums();
 };
 
 class Client;
+class Watch;
+
+// A number of bytes, for people.
+TORCH_TPU_API std::string shown(int64_t bytes);
 
 // What computes arrays that are not computed yet when they are handed out.
 class TORCH_TPU_API Deferred {
@@ -161,10 +188,10 @@ class TORCH_TPU_API Executable {
   // Runs on `device` and returns without waiting. `keep` lists the argument indices that must not
   // be donated although the program could; `donated` are the buffers whose memory the outputs take
   // over. `output_bytes` are the logical sizes of the outputs, which are handed out as owned
-  // buffers in `outputs`.
+  // buffers in `outputs`. `watch` may be null; see listener.h.
   void execute(int device, std::span<Buffer* const> arguments, std::span<const int64_t> keep,
                std::span<Buffer* const> donated, std::span<const int64_t> output_bytes,
-               BufferRef* outputs) const;
+               BufferRef* outputs, Watch* watch = nullptr) const;
   std::string serialize() const;
 
  private:
@@ -199,12 +226,27 @@ class TORCH_TPU_API Client {
   std::unique_ptr<Executable> deserialize(const std::string& data);
   // Throws Error(RESOURCE_EXHAUSTED) if `bytes` more do not fit the limit of `device`.
   void require(int device, int64_t bytes) const;
+  // Runs `body`, by which the plugin needs `bytes` on `device`. An error that says that it has no
+  // memory for them gets these facts, and stays what it is otherwise.
+  template <class Body>
+  void allocating(int device, int64_t bytes, Body&& body) const {
+    try {
+      body();
+    } catch (const Error& error) {
+      if (!error.out_of_memory() || error.device() >= 0) throw;
+      refused(error, device, bytes);
+    }
+  }
   int64_t compile_count() const { return compiles_.load(); }
+  // How many executables there are.
+  int64_t program_count() const { return programs_.load(); }
 
  private:
   explicit Client(PluginApi api) : api_(api) {}
   void describe(size_t most_devices);
   std::unique_ptr<Executable> wrap(PJRT_LoadedExecutable* raw);
+  [[noreturn]] void refused(const Error& error, int device, int64_t bytes) const;
+  std::string usage(int device) const;
 
   PluginApi api_;
   PJRT_Client* client_ = nullptr;
@@ -214,6 +256,8 @@ class TORCH_TPU_API Client {
   std::string platform_;
   std::string platform_version_;
   std::atomic<int64_t> compiles_{0};
+  std::atomic<int64_t> programs_{0};
+  friend class Executable;  // counts itself
 };
 
 // Gives host memory that was freed back to the system (the CPU plugin's arrays are there).

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from .. import _core
-from ..errors import ConfigError, ForkError, PluginError
-from . import plugin
+from ..errors import ConfigError, DeviceInUseError, ForkError, PluginError
+from . import holders, plugin
 
 DeviceLike = torch.device | str | int | None
 
@@ -60,7 +60,15 @@ def _lazy_init() -> None:
             "method 'spawn' (or 'forkserver') of torch.multiprocessing, or fork before the first "
             "tpu call."
         )
-    _core.initialize()
+    if _core.is_initialized():
+        return
+    try:
+        _core.initialize()
+    except RuntimeError as error:
+        held = holders.explain(str(error))
+        if held is None:
+            raise
+        raise DeviceInUseError(held) from error
 
 
 def _is_in_bad_fork() -> bool:
@@ -71,6 +79,7 @@ def device_count() -> int:
     """The number of devices; 0 when there is no plugin. Starts the runtime when there is one."""
     if _forked_after_start or not is_available():
         return 0
+    _lazy_init()
     return _core.device_count()
 
 
@@ -83,6 +92,7 @@ def set_device(device: DeviceLike) -> None:
     """Makes `device` the current one of this thread. A negative index changes nothing."""
     index = _get_device_index(device)
     if index >= 0:
+        _lazy_init()
         _core.set_device(index)
 
 
@@ -145,12 +155,22 @@ def synchronize(device: DeviceLike = None) -> None:
     _core.synchronize(_get_device_index(device, optional=True))
 
 
+# What libtpu calls some devices → what everybody else does.
+KNOWN_NAMES = {
+    "TPU v5": "TPU v5p",
+    "TPU v5 lite": "TPU v5e",
+    "TPU v6 lite": "TPU v6e",
+    "TPU7x": "TPU v7x",
+}
+
+
 @dataclass(frozen=True)
 class DeviceProperties:
     """What the plugin says about a device.
 
     Attributes:
-      name: the device kind, with a remark when it is no TPU.
+      name: the name it is known by, with a remark when it is no TPU.
+      kind: what the plugin calls it.
       platform: PJRT's platform name, "tpu" or "cpu".
       platform_version: the runtime's version text.
       total_memory: bytes this device may hold.
@@ -158,6 +178,7 @@ class DeviceProperties:
     """
 
     name: str
+    kind: str
     platform: str
     platform_version: str
     total_memory: int
@@ -168,16 +189,31 @@ def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
     """The properties of a device. On XLA's CPU plugin the name says that it is no TPU."""
     _lazy_init()
     info: dict[str, Any] = _core.device_info(_get_device_index(device, optional=True))
-    name = info["kind"]
-    if info["platform"] != "tpu":
-        name = f"{name} (XLA {info['platform']} plugin, not a TPU)"
-    return DeviceProperties(
-        name, info["platform"], info["platform_version"], info["total_memory"], info["id"]
-    )
+    return DeviceProperties(name=known_name(info["kind"], info["platform"]), **info)
+
+
+def known_name(kind: str, platform: str) -> str:
+    """The name that people and libraries know a device by; the latter look for "v5e" and such."""
+    if platform != "tpu":
+        return f"{kind} (XLA {platform} plugin, not a TPU)"
+    return KNOWN_NAMES.get(kind, kind)
 
 
 def get_device_name(device: DeviceLike = None) -> str:
     return get_device_properties(device).name
+
+
+def get_arch_list() -> list[str]:
+    """The kinds of device that programs are compiled for: those of this process. [] without any.
+
+    Nothing is compiled ahead of time, so there is no list that a build would have fixed.
+    """
+    return sorted({get_device_properties(index).name for index in range(device_count())})
+
+
+def is_tf32_supported() -> bool:
+    """Always False: TensorFloat-32 is a format of NVIDIA's; no XLA platform of ours has it."""
+    return False
 
 
 def get_device_capability(device: DeviceLike = None) -> dict[str, Any]:

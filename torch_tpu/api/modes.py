@@ -94,14 +94,16 @@ class set_detect_nonfinite:  # noqa: N801 - as above
 def flush_stats() -> dict[str, int | float]:
     """What DeferAndFuse did in this process.
 
-    ``value``, ``synchronize``, ``operators``, ``bytes`` and ``repetition`` count the regions that
-    were closed for this cause; ``recorded`` the operators in them, ``mean``, ``largest`` and
-    ``last`` the operators per region. ``hits`` and ``misses`` say how many regions had their
-    program, ``unused`` how many nobody needed a result of, and ``one_by_one`` how many had to run
-    operator by operator because their program failed. docs/eager_modes.md has more.
+    ``value``, ``synchronize``, ``operators``, ``bytes``, ``repetition`` and ``thread`` count the
+    regions that were closed for this cause; ``recorded`` the operators in them,
+    ``mean``, ``largest`` and ``last`` the operators per region. ``hits`` and ``misses`` say how
+    many regions had their program, ``unused`` how many nobody needed a result of, and
+    ``one_by_one`` how many had to run operator by operator because their program failed.
+    docs/eager_modes.md has more.
     """
     stats = _core.flush_stats()
-    regions = sum(stats[c] for c in ("value", "synchronize", "operators", "bytes", "repetition"))
+    causes = "value synchronize operators bytes repetition thread".split()
+    regions = sum(stats[cause] for cause in causes)
     return {**stats, "regions": regions, "mean": stats["recorded"] / max(regions, 1)}
 
 

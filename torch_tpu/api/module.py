@@ -15,28 +15,36 @@ from typing import Any, NoReturn
 from ..errors import BackendLoadError
 
 DEVICE = (
-    "can_device_access_peer current_device device device_count device_of get_device_capability "
-    "get_device_name get_device_properties init is_available is_initialized set_device synchronize "
+    "can_device_access_peer current_device device device_count device_of get_arch_list "
+    "get_device_capability get_device_name get_device_properties init is_available is_initialized "
+    "is_tf32_supported set_device synchronize "
     "_exchange_device _get_device_index _is_in_bad_fork _lazy_init _maybe_exchange_device"
 ).split()
 MEMORY = (
-    "empty_cache max_memory_allocated max_memory_reserved mem_get_info memory_allocated "
-    "memory_reserved memory_stats memory_summary reset_accumulated_memory_stats "
-    "reset_peak_memory_stats"
+    "empty_cache get_per_process_memory_fraction host_memory_stats "
+    "host_memory_stats_as_nested_dict max_memory_allocated max_memory_reserved mem_get_info "
+    "memory_allocated memory_reserved memory_snapshot memory_stats memory_stats_as_nested_dict "
+    "memory_summary reset_accumulated_host_memory_stats reset_accumulated_memory_stats "
+    "reset_max_memory_allocated reset_peak_host_memory_stats reset_peak_memory_stats "
+    "set_per_process_memory_fraction"
 ).split()
 SEEDS = (
     "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all seed seed_all "
     "set_rng_state set_rng_state_all"
 ).split()
-STREAMS = "Event Stream current_stream default_stream set_stream stream".split()
-AMP = "get_amp_supported_dtype is_bf16_supported".split()
+STREAMS = "Event Stream StreamContext current_stream default_stream set_stream stream".split()
+AMP = "get_amp_supported_dtype is_bf16_supported precision".split()
 MODES = "EagerMode eager_mode flush_stats set_detect_nonfinite set_eager_mode".split()
 COUNTERS = "cache_stats compile_count fallback_stats reset_fallback_stats".split()
+# PyTorch's own, under the name that torch.cuda has for them too.
+TORCH = "OutOfMemoryError".split()
 
 
 def build() -> types.ModuleType:
     """The `torch.tpu` module. Needs the core."""
-    from . import amp, counters, device, memory, modes, seeds, streams
+    import torch
+
+    from . import amp, counters, device, memory, modes, profiler, seeds, streams
 
     module = types.ModuleType("torch.tpu", "The tpu device: XLA programs run through PJRT.")
     rooms = (
@@ -47,6 +55,7 @@ def build() -> types.ModuleType:
         (amp, AMP),
         (modes, MODES),
         (counters, COUNTERS),
+        (torch, TORCH),
     )
     for source, names in rooms:
         for name in names:
@@ -65,6 +74,7 @@ def build() -> types.ModuleType:
     module.__all__ = sorted([*public, "default_generators"])
     module.__getattr__ = __getattr__
     add_submodules(module, {"random": seeds, "memory": memory, "streams": streams, "amp": amp})
+    add_submodules(module, {"profiler": profiler})
     module._utils = types.SimpleNamespace(_get_device_index=device._get_device_index)
     return module
 

@@ -40,7 +40,7 @@ def set_stream(stream: torch.Stream | None) -> None:
         torch.accelerator.set_stream(stream)
 
 
-class stream:  # noqa: N801 - the name torch.cuda, torch.xpu and torch.mtia have
+class StreamContext:
     """Context manager: makes a stream current and restores what was. None does nothing."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
@@ -59,3 +59,8 @@ class stream:  # noqa: N801 - the name torch.cuda, torch.xpu and torch.mtia have
     ) -> None:
         if self.stream is not None:
             self.stream.__exit__(kind, error, traceback)
+
+
+def stream(stream: torch.Stream | None) -> StreamContext:
+    """``with torch.tpu.stream(s):`` puts work on `s`; None changes nothing."""
+    return StreamContext(stream)

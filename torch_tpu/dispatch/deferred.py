@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ..lowering import places
 from ..program.compile import compile_text
 from ..program.fused import Node, fuse
 from . import reasons
@@ -15,12 +16,14 @@ _NAMED = 3
 
 
 def build_region(nodes: list[Node], inputs: int, live: list[tuple[int, int]]):
-    """(`Executable`, [(input, result that may take its memory)]) of a region; see `fused.fuse`."""
+    """The program of a region, see `fused.fuse`: `Executable`, [(input, result that may take its
+    memory)], and for the profiler its title and its operators."""
     label = _label(nodes)
     module, donate = fuse(nodes, inputs, live, "deferred")
     facts = {"operators": tuple(lowered.label for lowered, _ in nodes), "results": len(live)}
     why = lambda: reasons.compare(label, facts)  # noqa: E731
-    return compile_text(module.text, label, why, _OPTIONS), list(donate.items())
+    found = compile_text(module.text, label, why, _OPTIONS, module.located)
+    return found, list(donate.items()), label, places.listing(module.places)
 
 
 def _label(nodes: list[Node]) -> str:

@@ -17,8 +17,10 @@ from typing import Any
 
 import torch
 
+from .. import _core
 from ..lowering import hlo, layout, registry
 from ..lowering.builder import Builder, Value, building
+from ..lowering.places import Place
 from ..lowering.registry import Meta, meta_of, overload, split_arguments
 from ..program import module
 from ..program.lowered import Lowered
@@ -89,9 +91,10 @@ def lower(call: Call, expected: list, body, options: Mapping | None = None):
     with building(builder):
         values, parameters = _symbolic(builder, call)
         rng = builder.parameter((2,), torch.uint64)
-        with _understood(call):
-            produced = body(call.named(values), rng)
-        outputs, groups, constants = _outputs(call, expected, produced, values)
+        with builder.at(Place(call.label, line=_core.source_line())):
+            with _understood(call):
+                produced = body(call.named(values), rng)
+            outputs, groups, constants = _outputs(call, expected, produced, values)
     computed = [o for o in outputs if o is not None and o.computed]
     donate = _donations(call, parameters, outputs, computed)
     fields = [o and o.fields() for o in outputs]

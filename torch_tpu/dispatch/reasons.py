@@ -11,6 +11,9 @@ from collections import deque
 
 import torch
 
+from .. import _core
+
+_PRECISIONS = ("highest", "high", "medium")
 # Earlier calls of one operator that a new one is compared with, and differences that are told.
 _REMEMBERED = 64
 _TOLD = 3
@@ -23,7 +26,7 @@ def of_call(call) -> str:
     """Why the program of an operator call (`miss.Call`) is new."""
     facts: dict[str, object] = {
         "default dtype": torch.get_default_dtype(),
-        "float32 matmul precision": torch.get_float32_matmul_precision(),
+        "float32 matmul precision": _PRECISIONS[_core.float32_matmul_precision()],
     }
     for schema_argument, argument in zip(call.schema.arguments, call.arguments, strict=True):
         _describe(facts, schema_argument.name, argument)

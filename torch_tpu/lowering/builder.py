@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from .places import Place
+
 ELEMENT_TYPES: dict[torch.dtype, str] = {
     torch.bool: "i1",
     torch.int8: "i8",
@@ -166,12 +168,15 @@ class Builder:
 
     def __init__(self) -> None:
         self._lines: list[str] = []
+        self._line_places: list[Place | None] = []  # None: not an operation, or nobody knows
+        self._place: Place | None = None
         self._count = 0
         self._indent = "    "
         self._constants: dict[tuple, Value] = {}
         self._depth = 0
         self.parameters: list[Value] = []
         self.functions: list[str] = []  # further functions of the module, which operations call
+        self.places: list[Place] = []  # of the operators that emitted something
 
     # -- names, parameters, operations --------------------------------------------------------
 
@@ -184,8 +189,22 @@ class Builder:
         self.parameters.append(value)
         return value
 
-    def line(self, text: str) -> None:
+    @contextlib.contextmanager
+    def at(self, place: Place) -> Iterator[None]:
+        """What is emitted in the scope comes from ``place``."""
+        before, self._place = self._place, place
+        start = len(self._lines)
+        try:
+            yield
+        finally:
+            self._place = before
+            if len(self._lines) > start:
+                self.places.append(place)
+
+    def line(self, text: str, operation: bool = True) -> None:
+        """A line of the body; ``operation`` if an operation ends there."""
         self._lines.append(self._indent + text)
+        self._line_places.append(self._place if operation else None)
 
     def emit(
         self,
@@ -211,11 +230,11 @@ class Builder:
         signature = f"({types_in}) -> ({types_out})"
         tail = f" {{{attributes}}}" if attributes else ""
         if regions:
-            self.line(opening + " (")
+            self.line(opening + " (", operation=False)
             for index, body in enumerate(regions):
                 self._region(body, region_arguments[index])
                 if index + 1 < len(regions):
-                    self.line(",")
+                    self.line(",", operation=False)
             self.line(f"){tail} : {signature}")
         else:
             self.line(f"{opening}{tail} : {signature}")
@@ -223,9 +242,10 @@ class Builder:
 
     def _region(self, body, arguments) -> None:
         values = [Value(self, self.fresh(), shape, dtype) for shape, dtype in arguments]
-        self.line("{")
+        self.line("{", operation=False)
         if values:
-            self.line("^bb0(" + ", ".join(f"{v.name}: {v.type}" for v in values) + "):")
+            block = ", ".join(f"{v.name}: {v.type}" for v in values)
+            self.line(f"^bb0({block}):", operation=False)
         indent, self._indent = self._indent, self._indent + "  "
         # A constant made inside a region is not visible outside it, so it must not be reused there.
         constants, self._constants = self._constants, dict(self._constants)
@@ -241,7 +261,7 @@ class Builder:
             self._depth -= 1
             self._indent = indent
             self._constants = constants
-        self.line("}")
+        self.line("}", operation=False)
 
     # -- constants ----------------------------------------------------------------------------
 
@@ -280,6 +300,11 @@ class Builder:
 
     def text(self) -> str:
         return "\n".join(self._lines)
+
+    @property
+    def line_places(self) -> tuple[Place | None, ...]:
+        """Of each line of `text`."""
+        return tuple(self._line_places)
 
 
 def scalar_literal(value: Scalar, dtype: torch.dtype) -> str:

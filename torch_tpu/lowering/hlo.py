@@ -558,16 +558,22 @@ def dot_general(
         "stablehlo.dot_general",
         [a, b],
         [(shape, dtype or a.dtype)],
-        f"dot_dimension_numbers = {numbers}, precision_config = {precision()}",
+        f"dot_dimension_numbers = {numbers}, precision_config = {precision(a.dtype)}",
     )[0]
 
 
-def precision() -> str:
-    """The precision attribute that `torch.get_float32_matmul_precision()` asks for."""
-    word = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}[
-        torch.get_float32_matmul_precision()
-    ]
+def precision(dtype: torch.dtype) -> str:
+    """The precision attribute of products: how float32 is multiplied can be chosen, wider not."""
+    wide = dtype in (torch.float64, torch.complex128)
+    word = "HIGHEST" if wide else ("HIGHEST", "HIGH", "DEFAULT")[float32_precision()]
     return f"[#stablehlo<precision {word}>, #stablehlo<precision {word}>]"
+
+
+def float32_precision() -> int:
+    """0, 1 or 2: highest, high or medium, as `torch.get_float32_matmul_precision()` names them."""
+    from torch_tpu import _core
+
+    return _core.float32_matmul_precision()
 
 
 from .windows import (  # noqa: E402

@@ -177,7 +177,7 @@ def convolution(
         f"window_strides = {hlo._ints(strides)}, padding = {_pairs(padding)}, "
         f"lhs_dilation = {hlo._ints(input_dilation)}, rhs_dilation = {hlo._ints(kernel_dilation)}, "
         f"dimension_numbers = {numbers}, feature_group_count = {groups} : i64, "
-        f"batch_group_count = {batch_groups} : i64, precision_config = {hlo.precision()}",
+        f"batch_group_count = {batch_groups} : i64, precision_config = {hlo.precision(x.dtype)}",
     )[0]
 
 

@@ -197,16 +197,24 @@ def flush(seconds: float = 60.0) -> bool:
 # ---- the way to a program ------------------------------------------------------------------
 
 
-def program(text: str, options: bytes, name: str, why: Callable[[], str] | None = None):
+def program(
+    text: str,
+    options: bytes,
+    name: str,
+    why: Callable[[], str] | None = None,
+    located: Callable[[], str] | None = None,
+):
     """The `torch_tpu._core.Executable` of a module; raises RuntimeError with XLA's message.
 
     ``name`` says what it is for. ``why`` says why it had to be built, when somebody wants to know.
+    ``located`` gives the text that is compiled: the same with the places that operations come from
+    (lowering/places.py). Of several programs that differ there only, the first is everybody's.
     """
     content = content_key(text, options)
     story: list[str] = []
 
     def build():
-        found, source, took = _build(content, text, options, name)
+        found, source, took = _build(content, located or (lambda: text), options, name)
         came = f"loaded {name} from {source}" if source else f"compiled {name}"
         story.append(f"{came} in {took:.1f} ms")
         return found
@@ -220,18 +228,20 @@ def program(text: str, options: bytes, name: str, why: Callable[[], str] | None 
     return found
 
 
-def _build(content: str, text: str, options: bytes, name: str) -> tuple[object, str, float]:
+def _build(
+    content: str, code: Callable[[], str], options: bytes, name: str
+) -> tuple[object, str, float]:
     """A program that is not in memory, the level that had it, and the milliseconds that took."""
     outside, facts = _surroundings()
     key = file_key(content, facts)
     kept, damaged = _find(outside, outside.present, key)
     if kept is not None or outside.disk is None:
-        return kept or _compile(outside, text, options, key, name, facts)
+        return kept or _compile(outside, code, options, key, name, facts)
     with outside.disk.building(key):
         # While this process waited, another one may have built it.
         if not damaged:
             kept, _ = _find(outside, [outside.disk], key)
-        return kept or _compile(outside, text, options, key, name, facts)
+        return kept or _compile(outside, code, options, key, name, facts)
 
 
 def _find(outside: Levels, among, key: str) -> tuple[tuple[object, str, float] | None, bool]:
@@ -251,9 +261,9 @@ def _find(outside: Levels, among, key: str) -> tuple[tuple[object, str, float] |
     return None, damaged
 
 
-def _compile(outside: Levels, text: str, options: bytes, key: str, name: str, facts: dict):
+def _compile(outside: Levels, code: Callable, options: bytes, key: str, name: str, facts: dict):
     start = time.perf_counter()
-    found = _core.compile(text, options)
+    found = _core.compile(code(), options)
     took = _milliseconds(start)
     _count(misses=1, compile_ms=took)
     if outside.present:

@@ -79,11 +79,13 @@ def compile_text(
     name: str = "",
     why: Callable[[], str] | None = None,
     overrides: Mapping[str, bool | int | str] | None = None,
+    located: Callable[[], str] | None = None,
 ):
     """A `torch_tpu._core.Executable` for a module; raises RuntimeError with XLA's message.
 
     ``name`` says what it is for and ``why``, if it is asked, why it was not there yet. Where it
     comes from is the business of cache.py. ``overrides`` are XLA options beside the plugin's own.
+    ``located`` gives the text with the places its operations come from, if it has to be compiled.
     """
     options = compile_options({**_overrides(), **overrides}) if overrides else default_options()
-    return cache.program(text, options, name, why)
+    return cache.program(text, options, name, why, located)

@@ -43,6 +43,14 @@ def _lengths(nodes: Sequence[Node]) -> dict[int, int]:
     return lengths
 
 
+def _renamed(module: Module, name: str, function: str) -> str:
+    """``function`` with the functions of ``module`` that it calls, under names of their own."""
+    text = "\n".join([function, *module.functions])
+    for inner in _FUNCTION.findall("\n".join(module.functions)):
+        text = re.sub(rf"@{re.escape(inner)}\b", f"@{name}_{inner}", text)
+    return text
+
+
 class _Main:
     """The lines of ``main`` and the functions it calls."""
 
@@ -56,6 +64,7 @@ class _Main:
             self.types.append(kind)
         self.lines: list[str] = []
         self.functions: list[str] = []
+        self.located_functions: list[str] = []
         self._names: dict[int, str] = {}
         self._fresh = 0
 
@@ -65,10 +74,10 @@ class _Main:
         if id(module) not in self._names:
             name = f"f{len(self._names)}"
             self._names[id(module)] = name
-            text = "\n".join([module.function(f"private @{name}"), *module.functions])
-            for inner in _FUNCTION.findall("\n".join(module.functions)):
-                text = re.sub(rf"@{re.escape(inner)}\b", f"@{name}_{inner}", text)
-            self.functions.append(text)
+            head = f"private @{name}"
+            self.functions.append(_renamed(module, name, module.function(head)))
+            located = module.function(head, located=True)
+            self.located_functions.append(_renamed(module, name, located))
         return self._names[id(module)]
 
     def operand(self, wanted: str, source: tuple[int, int, int]) -> str:
@@ -130,6 +139,8 @@ def fuse(
         body="\n".join(main.lines),
         functions=main.functions,
         donate=donate,
+        places=[place for lowered, _ in nodes for place in lowered.module.places],
+        located_functions=main.located_functions,
     )
     return module, donate
 

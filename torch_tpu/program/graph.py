@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
-from ..lowering import hlo, registry
-from ..lowering.builder import Value
+from ..lowering import hlo, places, registry
+from ..lowering.builder import Value, current
 
 aten = torch.ops.aten
 
@@ -132,7 +132,8 @@ class Lowering:
                 given = (attributes or {}).get(node)
                 values[node] = self._attribute(held(node) if given is None else given)
             elif node.op == "call_function":
-                values[node] = self._call(node, values, states)
+                with current().at(places.of_node(node)):
+                    values[node] = self._call(node, values, states)
         return values
 
     # ---- random numbers: one state, of which every node that draws gets a part -------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 
+from ..lowering import places
 from .compile import compile_text
 from .module import Module
 
@@ -36,4 +37,14 @@ class Lowered:
 
     def compile(self):
         """A `torch_tpu._core.Executable`; raises RuntimeError with XLA's message."""
-        return compile_text(self.module.text, self.label, self.why, self.options)
+        module = self.module
+        return compile_text(module.text, self.label, self.why, self.options, module.located)
+
+    @property
+    def title(self) -> str:
+        """What the profiler calls it."""
+        return places.title(self.label, self.module.places)
+
+    @property
+    def operators(self) -> str:
+        return places.listing(self.module.places)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ..lowering.builder import Builder, Value
+from ..lowering.places import Place
 
 _PARAMETER = re.compile(r"%arg(\d+)\b")
 
@@ -27,6 +28,9 @@ class Module:
       body: the operations, one a line.
       functions: further functions, which the body calls.
       donate: place in ``kept`` → the result that may reuse the parameter's memory.
+      places: of the operators in it.
+      line_places: where each line of ``body`` comes from; empty if nobody knows.
+      located_functions: ``functions`` with places, if they have any.
     """
 
     name: str
@@ -36,14 +40,33 @@ class Module:
     body: str
     functions: list[str]
     donate: dict[int, int]
+    places: Sequence[Place] = ()
+    line_places: Sequence[Place | None] = ()
+    located_functions: Sequence[str] = ()
 
     @property
     def text(self) -> str:
-        safe = re.sub(r"[^A-Za-z0-9_]", "_", self.name)
-        main = self.function("public @main", self.donate)
-        return "\n".join([f"module @{safe} {{", main, *self.functions, "}"])
+        """The module without places: what it computes, by which caches know it."""
+        return self._print(self.function("public @main", self.donate), self.functions)
 
-    def function(self, head: str, donate: Mapping[int, int] | None = None) -> str:
+    def located(self) -> str:
+        """The module as the compiler gets it, with places."""
+        main = self.function("public @main", self.donate, located=True)
+        return self._print(main, self.located_functions or self.functions)
+
+    def _print(self, main: str, functions: Sequence[str]) -> str:
+        safe = re.sub(r"[^A-Za-z0-9_]", "_", self.name)
+        return "\n".join([f"module @{safe} {{", main, *functions, "}"])
+
+    def located_body(self) -> str:
+        if not self.line_places:
+            return self.body
+        pairs = zip(self.body.split("\n"), self.line_places, strict=True)
+        return "\n".join(f"{line} {place.location}" if place else line for line, place in pairs)
+
+    def function(
+        self, head: str, donate: Mapping[int, int] | None = None, located: bool = False
+    ) -> str:
         """The function with this visibility and name."""
         donate = donate or {}
         parameters = []
@@ -54,7 +77,7 @@ class Module:
         names = ", ".join(name for name, _ in self.results)
         lines = [
             f"  func.func {head}({', '.join(parameters)}) -> ({types}) {{",
-            self.body,
+            self.located_body() if located else self.body,
             f"    return {names} : {types}" if self.results else "    return",
             "  }",
         ]
@@ -85,4 +108,6 @@ def finish(
         body=body,
         functions=list(builder.functions),
         donate={kept.index(p): r for p, r in (donate or {}).items() if p in kept},
+        places=builder.places,
+        line_places=builder.line_places,
     )
