@@ -156,6 +156,7 @@ _UNFIT = {
     "polygamma": _trigamma_pole,
     "median": _repeated,
     "nanmedian": _repeated,
+    "masked.median": _repeated,
 }
 
 

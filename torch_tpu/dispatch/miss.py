@@ -133,9 +133,15 @@ def _raised_on_purpose(error: BaseException) -> bool:
     return word == "RAISE_VARARGS"
 
 
+_MOST_SHOWN = 16  # of a list: an optimiser's are as long as a model has parameters
+
+
 def _shown(argument) -> str:
     if isinstance(argument, list):
-        return "[" + ", ".join(_shown(a) for a in argument) + "]"
+        shown = [_shown(a) for a in argument[:_MOST_SHOWN]]
+        if len(argument) > _MOST_SHOWN:
+            shown.append(f"... {len(argument) - _MOST_SHOWN} more")
+        return "[" + ", ".join(shown) + "]"
     if not _described(argument):
         return str(argument)
     if argument[0] == "number":

@@ -52,7 +52,8 @@ def _spaced(start, end, steps: int, dtype: torch.dtype) -> Value:
     start, end = (promote.as_value(v, dtype).to(work) for v in (start, end))
     if steps == 1:
         return hlo.reshape(start, (1,))
-    step = (end - start) / hlo.constant(steps - 1, work)
+    # XLA divides by a constant as it multiplies by the inverse, which integers would show.
+    step = (end - start) / hlo.unary("optimization_barrier", hlo.constant(steps - 1, work))
     index = hlo.iota((steps,), 0, torch.int64)
     count = index.to(work)
     back = hlo.constant(steps - 1, work) - count

@@ -281,7 +281,7 @@ def _check_ldexp(self, other) -> None:
 def ldexp_Tensor(self, other):
     # The power is real, also of a complex number: an infinite one must not be taken for complex.
     exponent = other.to(promote.float_dtype(other.dtype))
-    return self * hlo.full_like(exponent, 2) ** exponent
+    return (self * hlo.full_like(exponent, 2) ** exponent).to(expected()[0].dtype)
 
 
 def _xlogy(a: Value, b: Value) -> Value:

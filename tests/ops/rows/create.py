@@ -23,6 +23,7 @@ ROWS = [
     Row(ARANGE, (0, 3, 0.7), _dtype(BF16)),
     Row(ARANGE, (0, 30, 7), _dtype(U8)),
     Row(ARANGE, (0.0, 1.0, 0.1), _dtype(torch.float64)),
+    Row(LINSPACE, (50, 1, 50), {"dtype": torch.int64}),
     Row(LINSPACE, (-3, 7, 11)),
     Row(LINSPACE, (0.5, 7.7, 1)),
     Row(LINSPACE, (5, -8.5, 6), _dtype(torch.float64)),
