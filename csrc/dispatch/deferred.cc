@@ -53,7 +53,7 @@ class Landmarks {
 };
 
 struct Recorder {
-  static constexpr int64_t kWorthStarting = 8;  // calls; below, one program is better than two
+  static constexpr int64_t kWorthStarting = 16;  // calls; below, one program is better than two
 
   std::mutex mutex;
   std::shared_ptr<Region> region;
