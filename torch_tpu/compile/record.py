@@ -15,6 +15,8 @@ from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_map
 
 from ..lowering.registry import overload
+from ..program.graph import SYMBOLIC, held
+from .inspect import example
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Record:
 
 
 def _number(value):
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+    if isinstance(value, SYMBOLIC):
         raise TypeError(f"the size {value} is symbolic")
     return value
 
@@ -88,25 +90,21 @@ def record(module: torch.fx.GraphModule) -> Record:
     rows, attributes = [], {}
     for i, node in enumerate(module.graph.nodes):
         arguments = map_aggregate((node.args, node.kwargs), plain)
-        example = tree_map(_layout, node.meta.get("val"))
-        rows.append((node.op, node.name, plain(node.target), *arguments, example))
+        value = tree_map(_layout, example(node))
+        rows.append((node.op, node.name, plain(node.target), *arguments, value))
         places[node] = _Node(i)
         if node.op == "get_attr":
-            attributes[node.target] = _attribute(_held(module, node.target))
+            attributes[node.target] = _attribute(held(node))
     return Record(rows, attributes)
-
-
-def _held(module, path: str):
-    return functools.reduce(getattr, path.split("."), module)
 
 
 def graph_of(recorded: Record) -> torch.fx.GraphModule:
     """The graph again, with example values of a fake mode of its own."""
     with torch._subclasses.FakeTensorMode():
-        return _graph(recorded, functools.cache(_example))
+        return _graph(recorded, functools.cache(_fake))
 
 
-def _example(layout: _Layout) -> torch.Tensor:
+def _fake(layout: _Layout) -> torch.Tensor:
     if layout.offset == 0:
         return torch.empty_strided(
             layout.shape, layout.stride, dtype=layout.dtype, device=layout.device
@@ -117,7 +115,7 @@ def _example(layout: _Layout) -> torch.Tensor:
     return base.as_strided(layout.shape, layout.stride, layout.offset)
 
 
-def _graph(recorded: Record, example) -> torch.fx.GraphModule:
+def _graph(recorded: Record, fake) -> torch.fx.GraphModule:
     graph, nodes = torch.fx.Graph(), []
 
     def live(value):
@@ -132,10 +130,10 @@ def _graph(recorded: Record, example) -> torch.fx.GraphModule:
     for kind, name, target, args, kwargs, value in recorded.rows:
         args, kwargs = map_aggregate((args, kwargs), live)
         node = graph.create_node(kind, live(target), args, kwargs, name)
-        node.meta["val"] = tree_map(lambda v: example(v) if isinstance(v, _Layout) else v, value)
+        node.meta["val"] = tree_map(lambda v: fake(v) if isinstance(v, _Layout) else v, value)
         nodes.append(node)
     attributes = {
-        path: _graph(value, example) if isinstance(value, Record) else value
+        path: _graph(value, fake) if isinstance(value, Record) else value
         for path, value in recorded.attributes.items()
     }
     with _use_lazy_graph_module(True):  # its code is seldom run
