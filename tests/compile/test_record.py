@@ -7,6 +7,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torch_tpu.compile.record import graph_of, record
+from torch_tpu.lowering import places
 
 
 def again(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -45,6 +46,17 @@ def test_example_values_keep_their_layout():
             assert (value.shape, value.stride()) == (same.shape, same.stride())
             assert value.storage_offset() == same.storage_offset()
             assert (value.dtype, value.device) == (same.dtype, same.device)
+
+
+def test_places_are_kept():
+    module = make_fx(lambda x: x.sin(), tracing_mode="fake")(torch.ones(3))
+    (node,) = module.graph.find_nodes(op="call_function", target=torch.ops.aten.sin.default)
+    node.meta["nn_module_stack"] = {"fc": ("L['self'].layers[0].fc", torch.nn.Linear)}
+    node.meta["stack_trace"] = '  File "model.py", line 7, in forward\n    return x.sin()'
+    (copy,) = again(module).graph.find_nodes(op="call_function", target=torch.ops.aten.sin.default)
+    assert (
+        places.of_node(copy) == places.of_node(node) == ("aten::sin", "layers/0/fc", "model.py:7")
+    )
 
 
 def test_symbolic_sizes_are_refused():

@@ -1,7 +1,8 @@
 """A captured graph as plain data, and back: what is kept of it between processes.
 
-Only what lowering looks at is kept: operators, arguments, constants, and of each example value the
-layout. (PyTorch's own pickler of graphs keeps all, and takes a millisecond a node to read.)
+Only what lowering looks at is kept: operators, arguments, constants, of each example value the
+layout, and the place in the user's program. (PyTorch's own pickler of graphs keeps all, and takes
+a millisecond a node to read.)
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_modu
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_map
 
+from ..lowering import places
 from ..lowering.registry import overload
 from ..program.graph import SYMBOLIC, held
 from .inspect import example
@@ -47,7 +49,7 @@ class _Layout:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """``rows``: (kind, name, target, arguments, keywords, example value) of each node."""
+    """``rows``: (kind, name, target, arguments, keywords, example value, place) of a node."""
 
     rows: list[tuple]
     attributes: dict[str, object]
@@ -76,11 +78,11 @@ def _attribute(value):
 
 def record(module: torch.fx.GraphModule) -> Record:
     """The graph as data that pickle takes; raises TypeError for one with symbolic sizes."""
-    places: dict[torch.fx.Node, _Node] = {}
+    known: dict[torch.fx.Node, _Node] = {}
 
     def plain(value):
         if isinstance(value, torch.fx.Node):
-            return places[value]
+            return known[value]
         if isinstance(value, torch._ops.OpOverload):
             return _Overload(value.name())
         if isinstance(value, torch._ops.HigherOrderOperator):
@@ -91,8 +93,9 @@ def record(module: torch.fx.GraphModule) -> Record:
     for i, node in enumerate(module.graph.nodes):
         arguments = map_aggregate((node.args, node.kwargs), plain)
         value = tree_map(_layout, example(node))
-        rows.append((node.op, node.name, plain(node.target), *arguments, value))
-        places[node] = _Node(i)
+        place = places.of_node(node)
+        rows.append((node.op, node.name, plain(node.target), *arguments, value, place))
+        known[node] = _Node(i)
         if node.op == "get_attr":
             attributes[node.target] = _attribute(held(node))
     return Record(rows, attributes)
@@ -127,10 +130,11 @@ def _graph(recorded: Record, fake) -> torch.fx.GraphModule:
             return getattr(torch.ops.higher_order, value.name)
         return value
 
-    for kind, name, target, args, kwargs, value in recorded.rows:
+    for kind, name, target, args, kwargs, value, place in recorded.rows:
         args, kwargs = map_aggregate((args, kwargs), live)
         node = graph.create_node(kind, live(target), args, kwargs, name)
         node.meta["val"] = tree_map(lambda v: fake(v) if isinstance(v, _Layout) else v, value)
+        node.meta["place"] = place
         nodes.append(node)
     attributes = {
         path: _graph(value, fake) if isinstance(value, Record) else value

@@ -41,7 +41,12 @@ def _quoted(text: str) -> str:
 
 
 def of_node(node) -> Place:
-    """The place of a node of an FX graph, by what tracing noted about it."""
+    """The place of a node of an FX graph, by what tracing noted about it.
+
+    A graph that was kept from another process (compile/record.py) has the places themselves.
+    """
+    if "place" in node.meta:
+        return node.meta["place"]
     target = node.target
     name = target.name() if hasattr(target, "name") and callable(target.name) else str(target)
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
