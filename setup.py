@@ -1,4 +1,4 @@
-"""Builds the C++ core with CMake and puts its two libraries into the package.
+"""Builds the C++ core with CMake and puts its two libraries and its program into the package.
 
 Everything declarative is in pyproject.toml; this file only says how `build_ext` runs CMake. Torch
 and the PJRT header are located without importing torch, which is quicker and cannot be disturbed by
@@ -20,6 +20,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 EXTENSION = "torch_tpu._core"
+BUILT = ("libtorch_tpu_engine.so", "aot_compiler")
 
 
 def package_dir(name: str) -> Path:
@@ -65,8 +66,8 @@ class CMakeBuild(build_ext):
         subprocess.run([tool("cmake"), "--build", str(build_dir), "-j", jobs], check=True)
         destination = self.destination()
         destination.mkdir(parents=True, exist_ok=True)
-        for library in [*build_dir.glob("_core.*.so"), build_dir / "libtorch_tpu_engine.so"]:
-            install(library, destination / library.name)
+        for built in [*build_dir.glob("_core.*.so"), *(build_dir / name for name in BUILT)]:
+            install(built, destination / built.name)
 
     def destination(self) -> Path:
         """The package folder in the source tree for editable installs, else in the build tree."""
@@ -76,7 +77,7 @@ class CMakeBuild(build_ext):
 
     def get_outputs(self) -> list[str]:
         folder = self.destination()
-        return [str(path) for path in folder.glob("*.so")]
+        return [str(path) for path in [*folder.glob("*.so"), folder / BUILT[1]]]
 
     def get_output_mapping(self) -> dict[str, str]:
         return {}

@@ -115,6 +115,13 @@ OPTIONS: dict[str, Option] = {
             "When an operator has no lowering: run it on the CPU and warn once, or raise.",
         ),
         Option(
+            "TORCH_TPU_LOWER_FOR",
+            "",
+            choice("tpu"),
+            "Lower programs for this platform (tpu) whatever the plugin is, to see on another one "
+            "what a TPU would be given. Unset: for the plugin.",
+        ),
+        Option(
             "TORCH_TPU_MEMORY_LIMIT",
             None,
             parse_bytes,
@@ -199,6 +206,11 @@ def fallback() -> str:
     return get("TORCH_TPU_FALLBACK")
 
 
+def lower_for() -> str:
+    """`tpu`, or "" for the platform of the plugin."""
+    return get("TORCH_TPU_LOWER_FOR")
+
+
 def memory_limit() -> int | None:
     return get("TORCH_TPU_MEMORY_LIMIT")
 
@@ -251,3 +263,8 @@ def compiler_flags() -> dict[str, str]:
     # NPROC: how many threads XLA's CPU plugin splits its loops for.
     names = "XLA_FLAGS", "LIBTPU_INIT_ARGS", "NPROC"
     return {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
+def child_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a child process: this one's, with ``settings``."""
+    return {**os.environ, **settings}

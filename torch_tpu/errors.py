@@ -37,6 +37,20 @@ class ForkError(TorchTpuError, RuntimeError):
     """The device was used in a process forked after the runtime had started."""
 
 
+class CompilationError(TorchTpuError, RuntimeError):
+    """A compiler for devices that are not attached refused a program, or ended on it.
+
+    Attributes:
+      kind: what kind of refusal, in words.
+      crashed: whether the compiler's process ended instead of answering.
+    """
+
+    def __init__(self, message: str, kind: str = "", crashed: bool = False):
+        super().__init__(f"{kind}: {message}" if kind else message)
+        self.kind = kind
+        self.crashed = crashed
+
+
 class FallbackError(TorchTpuError, NotImplementedError):
     """An operator would have to run on the CPU, and TORCH_TPU_FALLBACK=error forbids it."""
 

@@ -57,29 +57,6 @@ void MemoryCounters::reset_sums() {
 
 namespace {
 
-PJRT_NamedValue named_value(const std::string& name, const Option& option) {
-  PJRT_ARGS(PJRT_NamedValue, value);
-  value.name = name.data();
-  value.name_size = name.size();
-  value.value_size = 1;
-  if (auto* flag = std::get_if<bool>(&option)) {
-    value.type = PJRT_NamedValue_kBool;
-    value.bool_value = *flag;
-  } else if (auto* integer = std::get_if<int64_t>(&option)) {
-    value.type = PJRT_NamedValue_kInt64;
-    value.int64_value = *integer;
-  } else if (auto* number = std::get_if<double>(&option)) {
-    value.type = PJRT_NamedValue_kFloat;
-    value.float_value = static_cast<float>(*number);
-  } else {
-    const auto& text = std::get<std::string>(option);
-    value.type = PJRT_NamedValue_kString;
-    value.string_value = text.data();
-    value.value_size = text.size();
-  }
-  return value;
-}
-
 int64_t physical_memory() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
 }

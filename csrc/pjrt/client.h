@@ -13,14 +13,12 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "api.h"
+#include "named_value.h"
 
 namespace torch_tpu::pjrt {
-
-using Option = std::variant<bool, int64_t, double, std::string>;
 
 // Values equal PJRT_Buffer_Type (checked in client.cc).
 enum class ElementType : int {

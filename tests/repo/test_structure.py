@@ -19,6 +19,7 @@ ROOMS = {
     "api": {"dispatch", "program"},
     "compile": {"dispatch", "program", "lowering"},
     "export": {"compile", "dispatch", "program", "lowering"},
+    "aot": {"api", "export", "compile", "program", "lowering"},
     "dispatch": {"program", "lowering", "ops"},
     "program": {"lowering"},
     "lowering": set(),
