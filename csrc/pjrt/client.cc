@@ -214,12 +214,16 @@ std::unique_ptr<Executable> Client::wrap(PJRT_LoadedExecutable* raw) {
   return std::make_unique<Executable>(this, raw, outputs.num_outputs);
 }
 
-// "40 bytes" or "4194304 bytes (4.0 MiB)".
+// "40 bytes", "4194304 bytes (4.0 MiB)", "34359738368 bytes (32.0 GiB)".
 std::string shown(int64_t bytes) {
   std::string text = std::to_string(bytes) + " bytes";
   if (bytes < (1 << 20)) return text;
-  int64_t tenths = ((bytes & ((1 << 20) - 1)) * 10) >> 20;
-  return text + " (" + std::to_string(bytes >> 20) + "." + std::to_string(tenths) + " MiB)";
+  static constexpr const char* kUnits[] = {"MiB", "GiB", "TiB", "PiB", "EiB"};
+  int shift = 20;
+  while (bytes >> shift >= 1024) shift += 10;
+  int64_t tenths = ((bytes >> (shift - 10) & 1023) * 10) >> 10;
+  return text + " (" + std::to_string(bytes >> shift) + "." + std::to_string(tenths) + " " +
+         kUnits[shift / 10 - 2] + ")";
 }
 
 std::string Client::usage(int device) const {

@@ -62,7 +62,8 @@ def initial_seed() -> int:
 
 def get_rng_state(device: DeviceLike = "tpu") -> torch.Tensor:
     """The state of a device's generator, as a ByteTensor on the CPU."""
-    return _generator(device).get_state()
+    with torch._C._DisableTorchDispatch():  # a real one, also while a program is traced
+        return _generator(device).get_state()
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
@@ -72,7 +73,8 @@ def get_rng_state_all() -> list[torch.Tensor]:
 
 def set_rng_state(new_state: torch.Tensor, device: DeviceLike = "tpu") -> None:
     """Sets the state of a device's generator."""
-    _generator(device).set_state(new_state.cpu())
+    with torch._C._DisableTorchDispatch():
+        _generator(device).set_state(new_state.cpu())
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:

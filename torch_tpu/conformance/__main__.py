@@ -8,6 +8,7 @@ import os
 import pathlib
 import sys
 
+TARGETS = ("v5e", "v6e", "tpu7x")
 EXTRA = "pip install 'torch_tpu[test]'"
 
 
@@ -41,6 +42,8 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add("--write", type=pathlib.Path, metavar="DIR", help="write operators.md and .json to DIR")
     add("--check", type=pathlib.Path, metavar="JSON", help="fail if what passed there fails now")
     add("--numerics", type=pathlib.Path, metavar="FILE", help="measure errors, write FILE instead")
+    add("--target", type=split, metavar="CHIPS", help="with --compile-only: v5e,v6e,tpu7x")
+    add("--compile-only", action="store_true", help="compile all lowerings for --target instead")
     add("--fuzz", type=int, metavar="CALLS", help="random calls with mutated arguments instead")
     add("--seed", type=int, default=0, help="seed of --fuzz")
     add("--verbose", action="store_true", help="print every failure")
@@ -57,6 +60,11 @@ def _validate(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Non
             parser.error(f"--{name} must be positive")
     if given.fuzz is not None and given.fuzz <= 0:
         parser.error("--fuzz must be positive")
+    if bool(given.target) != given.compile_only:
+        parser.error("--target and --compile-only go together: no TPU is needed or used")
+    for generation in given.target or ():
+        if generation not in TARGETS:
+            parser.error(f"--target: {generation!r} is none of {', '.join(TARGETS)}")
     if given.check and not given.check.is_file():
         parser.error(f"--check: there is no file {given.check}")
     for dtype in given.dtypes:
@@ -76,9 +84,17 @@ def main(argv: list[str] | None = None) -> int:
     given = arguments(argv)
     from . import session
 
+    if given.target:
+        from . import target
+
+        return _interruptible(target.run, given)
     run = session.conform
     if given.fuzz is not None or given.numerics:
         run = session.fuzz if given.fuzz else session.numerics
+    return _interruptible(run, given)
+
+
+def _interruptible(run, given: argparse.Namespace) -> int:
     try:
         return run(given)
     except KeyboardInterrupt:

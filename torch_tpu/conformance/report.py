@@ -109,15 +109,34 @@ def tables(records: list[dict], settings: dict) -> dict:
 
 def lost(folder: pathlib.Path, names: list[str]) -> list[str]:
     """Units of the table in ``folder`` that a table of the units ``names`` would not have."""
-    table = folder / "operators.json"
-    if not table.is_file():
-        return []
-    return sorted(json.loads(table.read_text())["units"].keys() - set(names))
+    return sorted(_recorded(folder).get("units", {}).keys() - set(names))
 
 
 def write(folder: pathlib.Path, records: list[dict], settings: dict) -> None:
     """Write ``operators.md`` and ``operators.json`` of a run to ``folder``."""
     data = tables(records, settings)
+    if (kept := _recorded(folder).get("targets")) is not None:
+        data["targets"] = kept
+    _write(folder, data)
+
+
+def write_target(folder: pathlib.Path, generation: str, found: dict) -> None:
+    """Put what compile-only conformance found of a generation into the tables in ``folder``."""
+    data = _recorded(folder)
+    if not data:
+        raise FileNotFoundError(
+            f"{folder / 'operators.json'} is missing: a run without --target writes it first"
+        )
+    data.setdefault("targets", {})[generation] = found
+    _write(folder, data)
+
+
+def _recorded(folder: pathlib.Path) -> dict:
+    table = folder / "operators.json"
+    return json.loads(table.read_text()) if table.is_file() else {}
+
+
+def _write(folder: pathlib.Path, data: dict) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "operators.json").write_text(json.dumps(data, indent=0, sort_keys=True) + "\n")
     (folder / "operators.md").write_text(_markdown(data))
@@ -135,7 +154,7 @@ Settings of the run: {settings}.
 def _markdown(data: dict) -> str:
     parts = [_HEAD.format(settings=", ".join(f"{k} {v}" for k, v in data["settings"].items()))]
     parts.append("## Summary\n\n" + _summary_table(data["summary"]))
-    parts.append(_overload_section(data["overloads"]))
+    parts.append(_overload_section(data["overloads"], data.get("targets", {})))
     parts.append(_unit_section(data["units"]))
     parts.append(_reason_section(data["reasons"]))
     return "\n".join(parts)
@@ -160,16 +179,46 @@ def _summary_table(rows: dict) -> str:
     return text
 
 
-def _overload_section(rows: dict) -> str:
+def _overload_section(rows: dict, targets: dict) -> str:
     count = collections.Counter(row["path"] for row in rows.values())
     words = ", ".join(f"{n} {path}" for path, n in count.most_common())
     text = f"## ATen overloads that reach a backend\n\n{len(rows)}: {words}.\n\n"
-    text += _head("overload", "served by", "rule", "core ATen")
+    notes: dict[str, int] = {}
+    text += "".join(_target_line(name, found) for name, found in targets.items())
+    text += _head("overload", "served by", "rule", "core ATen", *targets)
     for name, row in rows.items():
         core = "core" if row["core"] else "decomposable" if row["core decomposition"] else ""
+        cells = [_target_cell(t["overloads"].get(name), notes) for t in targets.values()]
         by = "" if row["by"] == name else f"`{row['by'].removeprefix('aten::')}`"
-        text += _row(f"`{name.removeprefix('aten::')}`", row["path"], by, core)
-    return text
+        text += _row(f"`{name.removeprefix('aten::')}`", row["path"], by, core, *cells)
+    return text + "".join(f"\n[{number}] {reason}\n" for reason, number in notes.items())
+
+
+def _target_line(name: str, found: dict) -> str:
+    """What compile-only conformance found of a generation, in a line."""
+    count, compiler = found["summary"], found["compiler"].strip().splitlines()[0]
+    dtypes = ", ".join(found["settings"]["dtypes"])
+    return (
+        f"Compiled for {name} ({found['topology']}; {compiler}; {dtypes}): {count['compile']} of "
+        f"{count['native']} native overloads.\n\n"
+    )
+
+
+def _target_cell(row: dict | None, notes: dict[str, int]) -> str:
+    """✓, or what does not compile with the number of its reason; ``notes`` gets new reasons."""
+    if row is None:
+        return ""
+    if row["served"] != overloads.NATIVE:
+        return row["served"]
+    bad = {}
+    for dtype, cell in row["dtypes"].items():
+        numbers = [notes.setdefault(reason, len(notes) + 1) for reason in cell["reasons"]]
+        if numbers:
+            part = f" in {cell['compiled']} of {cell['programs']}" if cell["compiled"] else ""
+            bad[dtype] = dtype + part + "".join(f" [{number}]" for number in numbers)
+    if not bad:
+        return "✓"
+    return ("" if len(bad) == len(row["dtypes"]) else "✓ but ") + ", ".join(bad.values())
 
 
 def _unit_section(units: dict) -> str:

@@ -17,7 +17,8 @@ from .compare import SILENT
 from .journal import Journal
 
 
-def _progress(console: Console) -> Progress:
+def progress(console: Console) -> Progress:
+    """The bar of a run."""
     columns = (TextColumn("{task.description:<34}"), BarColumn(), MofNCompleteColumn())
     return Progress(*columns, TimeElapsedColumn(), console=console)
 
@@ -61,7 +62,7 @@ def conform(given: argparse.Namespace) -> int:
         done_before = len(names) - len(jobs)
         console.print(f"{done_before} of {len(names)} units are in {given.output} (--fresh: anew)")
     start = time.monotonic()
-    with _progress(console) as bar, given.output.with_suffix(".log").open("a") as log:
+    with progress(console) as bar, given.output.with_suffix(".log").open("a") as log:
         task = bar.add_task("conformance", total=len(names), completed=len(names) - len(jobs))
 
         def done(record: dict) -> None:
@@ -125,7 +126,7 @@ def fuzz(given: argparse.Namespace) -> int:
         jobs.append((f"fuzz/{given.seed + i}", job))
     totals: collections.Counter = collections.Counter()
     bad: list[str] = []
-    with _progress(console) as bar, given.output.with_suffix(".log").open("a") as log:
+    with progress(console) as bar, given.output.with_suffix(".log").open("a") as log:
         task = bar.add_task("fuzz", total=len(jobs))
 
         def done(record: dict) -> None:
@@ -154,7 +155,7 @@ def numerics(given: argparse.Namespace) -> int:
     jobs = [(str(u), {"numerics": str(u), "samples": given.samples}) for u in wanted]
     rows: list[dict] = []
     given.output.parent.mkdir(parents=True, exist_ok=True)
-    with _progress(console) as bar, given.output.with_suffix(".log").open("a") as log:
+    with progress(console) as bar, given.output.with_suffix(".log").open("a") as log:
         task = bar.add_task("numerics", total=len(jobs))
 
         def done(row: dict) -> None:

@@ -1,8 +1,11 @@
-"""The process that runs units, in the eager mode that its argument names.
+"""The process that runs units, in the eager mode that its first argument names.
+
+A second argument, ``tpu``, has programs lowered for that platform whatever the plugin is.
 
 Reads one job a line from stdin, answers with one record a line. A job is JSON
-``{"unit": ..., "samples": ...}``, ``{"numerics": ...}`` or ``{"fuzz": ...}``. Answers go to the
-file descriptor that was stdout at the start; what operators print goes to stderr.
+``{"unit": ..., "samples": ...}``, ``{"numerics": ...}``, ``{"fuzz": ...}``, ``{"collect": ...}`` or
+``{"compile": ...}`` (`programs.answer`). Answers go to the file descriptor that was stdout at the
+start; what operators print goes to stderr.
 """
 
 from __future__ import annotations
@@ -36,6 +39,10 @@ def _run(job: dict) -> dict:
         from . import numerics
 
         return numerics.measure(units.Unit.parse(job["numerics"]), job["samples"])
+    if "collect" in job or "compile" in job:
+        from . import programs
+
+        return programs.answer(job)
     return units.run(units.Unit.parse(job["unit"]), job["samples"]).fields()
 
 
@@ -44,6 +51,8 @@ def main() -> None:
     answers = _answer_stream()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    if len(sys.argv) > 2:
+        os.environ["TORCH_TPU_LOWER_FOR"] = sys.argv[2]
     units.databases()
     torch.tpu.set_eager_mode(units.MODES[sys.argv[1]])
     answers.write("ready\n")

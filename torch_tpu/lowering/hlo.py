@@ -3,7 +3,7 @@
 Each word takes and returns `Value`s and works on the program being traced. Words do no dtype
 promotion and no broadcasting unless they say so (`expand`, `where`, the operators of `Value`);
 shape and dtype mistakes raise here rather than in XLA's parser. Windowed, sorting and
-control-flow words are in `windows.py`; they are re-exported here.
+control-flow words are in `windows.py`, products in `products.py`; they are re-exported here.
 """
 
 from __future__ import annotations
@@ -529,60 +529,13 @@ def boolean_word(word: str, dtype: torch.dtype) -> str:
     return {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and"}.get(word, word)
 
 
-# ---- contraction ---------------------------------------------------------------------------
-
-
-def dot_general(
-    a: Value,
-    b: Value,
-    contract: tuple[Sequence[int], Sequence[int]],
-    batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
-    dtype: torch.dtype | None = None,
-) -> Value:
-    """Batched contraction; the result is (batch dims, free dims of a, free dims of b).
-
-    ``dtype`` is the accumulation and result dtype (default: that of the operands). Precision
-    follows `torch.get_float32_matmul_precision()`.
-    """
-    contract_a, contract_b = map(list, contract)
-    batch_a, batch_b = map(list, batch)
-    free_a = [s for i, s in enumerate(a.shape) if i not in (*contract_a, *batch_a)]
-    free_b = [s for i, s in enumerate(b.shape) if i not in (*contract_b, *batch_b)]
-    shape = [a.shape[i] for i in batch_a] + free_a + free_b
-    numbers = (
-        f"#stablehlo.dot<lhs_batching_dimensions = {batch_a}, "
-        f"rhs_batching_dimensions = {batch_b}, lhs_contracting_dimensions = {contract_a}, "
-        f"rhs_contracting_dimensions = {contract_b}>"
-    )
-    return current().emit(
-        "stablehlo.dot_general",
-        [a, b],
-        [(shape, dtype or a.dtype)],
-        f"dot_dimension_numbers = {numbers}, precision_config = {precision(a.dtype)}",
-    )[0]
-
-
-def precision(dtype: torch.dtype) -> str:
-    """The precision attribute of products: how float32 is multiplied can be chosen, wider not."""
-    wide = dtype in (torch.float64, torch.complex128)
-    word = "HIGHEST" if wide else ("HIGHEST", "HIGH", "DEFAULT")[float32_precision()]
-    return f"[#stablehlo<precision {word}>, #stablehlo<precision {word}>]"
-
-
-def float32_precision() -> int:
-    """0, 1 or 2: highest, high or medium, as `torch.get_float32_matmul_precision()` names them."""
-    from torch_tpu import _core
-
-    return _core.float32_matmul_precision()
-
-
+from .products import convolution, dot_general, float32_precision, precision  # noqa: E402
 from .windows import (  # noqa: E402
     argsort,
     associative_scan,
     call_custom,
     cholesky,
     conditional,
-    convolution,
     cumulative,
     fft,
     reduce,

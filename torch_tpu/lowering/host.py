@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from . import target
 from .builder import Value, current
 from .registry import overload
 
@@ -26,9 +27,7 @@ def aten_call(
     one out. ``finite`` refuses infs and NaNs before the kernel sees them. Raises
     NotImplementedError on plugins that cannot call into the host.
     """
-    from torch_tpu import _core
-
-    if not _core.has_host_kernels():
+    if not target.has_host_kernels():
         raise NotImplementedError(
             "its lowering is ATen's CPU kernel, which only XLA's CPU plugin can call"
         )

@@ -142,45 +142,6 @@ def select_and_scatter(
     )[0]
 
 
-def convolution(
-    x: Value,
-    kernel: Value,
-    *,
-    strides: Sequence[int],
-    padding: Sequence[tuple[int, int]],
-    input_dilation: Sequence[int],
-    kernel_dilation: Sequence[int],
-    x_dims: tuple[int, int, Sequence[int]],
-    kernel_dims: tuple[int, int, Sequence[int]],
-    out_dims: tuple[int, int, Sequence[int]],
-    shape: Sequence[int],
-    groups: int = 1,
-    batch_groups: int = 1,
-    dtype: torch.dtype | None = None,
-) -> Value:
-    """General convolution. ``x_dims``/``out_dims`` are (batch, feature, spatial dims),
-    ``kernel_dims`` is (input feature, output feature, spatial dims); ``shape`` is the result's."""
-
-    def names(first: str, a: int, second: str, b: int, spatial: Sequence[int]) -> str:
-        labels = {a: first, b: second, **{d: str(i) for i, d in enumerate(spatial)}}
-        return "[" + ", ".join(labels[i] for i in range(len(labels))) + "]"
-
-    numbers = (
-        f"#stablehlo.conv<{names('b', x_dims[0], 'f', x_dims[1], x_dims[2])}x"
-        f"{names('i', kernel_dims[0], 'o', kernel_dims[1], kernel_dims[2])}->"
-        f"{names('b', out_dims[0], 'f', out_dims[1], out_dims[2])}>"
-    )
-    return current().emit(
-        "stablehlo.convolution",
-        [x, kernel],
-        [(shape, dtype or x.dtype)],
-        f"window_strides = {hlo._ints(strides)}, padding = {_pairs(padding)}, "
-        f"lhs_dilation = {hlo._ints(input_dilation)}, rhs_dilation = {hlo._ints(kernel_dilation)}, "
-        f"dimension_numbers = {numbers}, feature_group_count = {groups} : i64, "
-        f"batch_group_count = {batch_groups} : i64, precision_config = {hlo.precision(x.dtype)}",
-    )[0]
-
-
 # ---- sorting and scans ---------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from . import cache
 
 _BUILD_OPTIONS, _PORTABLE, _OVERRIDES = 3, 4, 7  # fields of CompileOptionsProto
-_REPLICAS, _PARTITIONS = 4, 5  # fields of ExecutableBuildOptionsProto
+_REPLICAS, _PARTITIONS, _SPMD = 4, 5, 6  # fields of ExecutableBuildOptionsProto
 _STRING, _BOOL, _INT, _DOUBLE = 1, 2, 3, 4  # fields of OptionOverrideProto
 
 
@@ -39,13 +39,19 @@ def _override(value: bool | int | str) -> bytes:
     return _field(_STRING, value.encode())
 
 
-def compile_options(overrides: Mapping[str, bool | int | str] | None = None) -> bytes:
-    """Options for a one-device program that may run on any device of the client.
+def compile_options(
+    overrides: Mapping[str, bool | int | str] | None = None, partitions: int = 1
+) -> bytes:
+    """Options for a one-device program that may run on any device of the client, or for one that
+    ``partitions`` devices share.
 
     ``overrides`` are XLA debug options by name, e.g. ``{"xla_dump_to": "/tmp/x"}``.
     """
-    build = _field(_REPLICAS, 1) + _field(_PARTITIONS, 1)
-    encoded = _field(_BUILD_OPTIONS, build) + _field(_PORTABLE, 1)
+    build = _field(_REPLICAS, 1) + _field(_PARTITIONS, partitions)
+    if partitions == 1:
+        encoded = _field(_BUILD_OPTIONS, build) + _field(_PORTABLE, 1)
+    else:  # on the first devices, in their order
+        encoded = _field(_BUILD_OPTIONS, build + _field(_SPMD, 1))
     for name, value in (overrides or {}).items():
         pair = _field(1, name.encode()) + _field(2, _override(value))
         encoded += _field(_OVERRIDES, pair)

@@ -13,6 +13,9 @@ from ..lowering import places
 from .compile import compile_text
 from .module import Module
 
+listeners: list[Callable[[Lowered], None]] = []
+"""Called with every program that is about to be compiled alone (compile-only conformance)."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Lowered:
@@ -37,6 +40,8 @@ class Lowered:
 
     def compile(self):
         """A `torch_tpu._core.Executable`; raises RuntimeError with XLA's message."""
+        for listener in listeners:
+            listener(self)
         module = self.module
         return compile_text(module.text, self.label, self.why, self.options, module.located)
 

@@ -31,6 +31,8 @@ class Module:
       places: of the operators in it.
       line_places: where each line of ``body`` comes from; empty if nobody knows.
       located_functions: ``functions`` with places, if they have any.
+      parameter_shardings, result_shardings: how each lies over several devices, in XLA's words
+        (aot/sharding.py); empty if there is one.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Module:
     places: Sequence[Place] = ()
     line_places: Sequence[Place | None] = ()
     located_functions: Sequence[str] = ()
+    parameter_shardings: Sequence[str | None] = ()
+    result_shardings: Sequence[str | None] = ()
 
     @property
     def text(self) -> str:
@@ -71,17 +75,31 @@ class Module:
         donate = donate or {}
         parameters = []
         for place, (index, kind) in enumerate(zip(self.kept, self.types, strict=True)):
-            alias = f" {{tf.aliasing_output = {donate[place]} : i32}}" if place in donate else ""
-            parameters.append(f"%arg{index}: {kind}{alias}")
+            alias = [f"tf.aliasing_output = {donate[place]} : i32"] if place in donate else []
+            attributes = alias + _sharding(self.parameter_shardings, place)
+            parameters.append(f"%arg{index}: {kind}{_braced(attributes)}")
         types = ", ".join(kind for _, kind in self.results)
+        returned = ", ".join(
+            kind + _braced(_sharding(self.result_shardings, place))
+            for place, (_, kind) in enumerate(self.results)
+        )
         names = ", ".join(name for name, _ in self.results)
         lines = [
-            f"  func.func {head}({', '.join(parameters)}) -> ({types}) {{",
+            f"  func.func {head}({', '.join(parameters)}) -> ({returned}) {{",
             self.located_body() if located else self.body,
             f"    return {names} : {types}" if self.results else "    return",
             "  }",
         ]
         return "\n".join(lines)
+
+
+def _sharding(shardings: Sequence[str | None], place: int) -> list[str]:
+    given = shardings[place] if shardings else None
+    return [] if given is None else [f'mhlo.sharding = "{given}"']
+
+
+def _braced(attributes: Sequence[str]) -> str:
+    return f" {{{', '.join(attributes)}}}" if attributes else ""
 
 
 def finish(
