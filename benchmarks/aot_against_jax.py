@@ -55,7 +55,7 @@ def ours(name: str, dtype: torch.dtype, training: bool, topology: str) -> dict[s
     inputs, targets = example(name, dtype)
     if training:
         optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
-        loss = lambda x, y: torch_models.loss(model(x), y.long())  # noqa: E731
+        loss = lambda net, x, y: torch_models.loss(net(x), y.long())  # noqa: E731
         step = aot.training_step(model, optimizer, loss)
         compiled = aot.compile(step, (inputs, targets), topology=topology, name=name)
     else:

@@ -8,7 +8,6 @@ import os
 import pathlib
 import sys
 
-TARGETS = ("v5e", "v6e", "tpu7x")
 EXTRA = "pip install 'torch_tpu[test]'"
 
 
@@ -54,6 +53,8 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 def _validate(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
     import torch
+
+    from .units import TARGETS
 
     for name in ("samples", "jobs", "limit"):
         if getattr(given, name) <= 0:

@@ -9,6 +9,7 @@ import pathlib
 from . import overloads
 from .compare import SILENT
 from .reasons import explained, reason
+from .units import TARGETS
 
 
 def passes(record: dict) -> bool:
@@ -127,7 +128,7 @@ def write_target(folder: pathlib.Path, generation: str, found: dict) -> None:
         raise FileNotFoundError(
             f"{folder / 'operators.json'} is missing: a run without --target writes it first"
         )
-    data.setdefault("targets", {})[generation] = found
+    data["targets"] = {**data.get("targets", {}), generation: found}
     _write(folder, data)
 
 
@@ -183,19 +184,22 @@ def _overload_section(rows: dict, targets: dict) -> str:
     count = collections.Counter(row["path"] for row in rows.values())
     words = ", ".join(f"{n} {path}" for path, n in count.most_common())
     text = f"## ATen overloads that reach a backend\n\n{len(rows)}: {words}.\n\n"
-    notes: dict[str, int] = {}
+    targets = {name: targets[name] for name in TARGETS if name in targets}
+    numbers = {reason: i for i, (reason, _, _) in enumerate(_refusals(targets), 1)}
     text += "".join(_target_line(name, found) for name, found in targets.items())
     text += _head("overload", "served by", "rule", "core ATen", *targets)
     for name, row in rows.items():
         core = "core" if row["core"] else "decomposable" if row["core decomposition"] else ""
-        cells = [_target_cell(t["overloads"].get(name), notes) for t in targets.values()]
+        cells = [_target_cell(t["overloads"].get(name), numbers) for t in targets.values()]
         by = "" if row["by"] == name else f"`{row['by'].removeprefix('aten::')}`"
         text += _row(f"`{name.removeprefix('aten::')}`", row["path"], by, core, *cells)
-    return text + "".join(f"\n[{number}] {reason}\n" for reason, number in notes.items())
+    return text + _refusal_section(targets)
+
+
+# ---- columns of compile-only conformance -----------------------------------------------------
 
 
 def _target_line(name: str, found: dict) -> str:
-    """What compile-only conformance found of a generation, in a line."""
     count, compiler = found["summary"], found["compiler"].strip().splitlines()[0]
     dtypes = ", ".join(found["settings"]["dtypes"])
     return (
@@ -204,21 +208,55 @@ def _target_line(name: str, found: dict) -> str:
     )
 
 
-def _target_cell(row: dict | None, notes: dict[str, int]) -> str:
-    """✓, or what does not compile with the number of its reason; ``notes`` gets new reasons."""
+def _target_cell(row: dict | None, numbers: dict[str, int]) -> str:
+    """✓, or the dtypes that do not compile with the numbers of the reasons."""
     if row is None:
         return ""
     if row["served"] != overloads.NATIVE:
         return row["served"]
-    bad = {}
+    bad = []
     for dtype, cell in row["dtypes"].items():
-        numbers = [notes.setdefault(reason, len(notes) + 1) for reason in cell["reasons"]]
-        if numbers:
+        if cell["reasons"]:
             part = f" in {cell['compiled']} of {cell['programs']}" if cell["compiled"] else ""
-            bad[dtype] = dtype + part + "".join(f" [{number}]" for number in numbers)
+            bad.append(dtype + part + "".join(f" [{numbers[r]}]" for r in cell["reasons"]))
     if not bad:
         return "✓"
-    return ("" if len(bad) == len(row["dtypes"]) else "✓ but ") + ", ".join(bad.values())
+    return ("" if len(bad) == len(row["dtypes"]) else "✓ but ") + ", ".join(bad)
+
+
+def refused(rows: dict[str, dict]) -> dict[str, list[str]]:
+    """The compiler's reason → "overload (dtypes)" that it refuses, of one generation."""
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for name, row in rows.items():
+        for dtype, cell in row.get("dtypes", {}).items():
+            for why in cell["reasons"]:
+                reasons.setdefault(why, {}).setdefault(name, []).append(dtype)
+    return {
+        why: [f"{name} ({', '.join(dtypes)})" for name, dtypes in sorted(found.items())]
+        for why, found in sorted(reasons.items(), key=lambda item: -len(item[1]))
+    }
+
+
+def _refusals(targets: dict) -> list[tuple[str, list[str], list[str]]]:
+    """(reason, overloads with dtypes, generations); what is common to generations once."""
+    found: dict[str, tuple[list[str], list[str]]] = {}
+    for generation, target in targets.items():
+        for why, names in refused(target["overloads"]).items():
+            every, generations = found.setdefault(why, ([], []))
+            every += [name for name in names if name not in every]
+            generations.append(generation)
+    return [(why, *lists) for why, lists in found.items()]
+
+
+def _refusal_section(targets: dict) -> str:
+    if not targets:
+        return ""
+    text = "\n### What the TPU compiler refuses\n\n"
+    text += _head("", "reason in its words, N for numbers", "overloads", "generations")
+    for number, (why, names, generations) in enumerate(_refusals(targets), 1):
+        listed = ", ".join(f"`{name.removeprefix('aten::')}`" for name in names)
+        text += _row(f"[{number}]", why, listed, ", ".join(generations))
+    return text
 
 
 def _unit_section(units: dict) -> str:

@@ -17,6 +17,8 @@ MODES = {
     "debug": torch.tpu.EagerMode.DEBUG,
     "defer": torch.tpu.EagerMode.DEFER_AND_FUSE,
 }
+TARGETS = {"v5e": "v5e:2x2", "v6e": "v6e:2x2", "tpu7x": "tpu7x:2x2x1"}
+"""TPU generations, oldest first, and the topology that programs are compiled for."""
 DTYPES = ("float32", "bfloat16", "int64", "bool", "complex64")
 
 

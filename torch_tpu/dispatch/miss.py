@@ -280,6 +280,8 @@ def results_of(call: Call, rule) -> list:
     if rule.meta is not None:
         named = call.named([_meta_argument(a) for a in call.arguments])
         results = [meta_of(r) for r in rule.meta(**named)]
+        if call.variant == "inplace" and not rule.writes:
+            _check_fits(call, results)
         return [_laid_out(call, rule, r) for r in results] if rule.layout else results
     if call.variant == "inplace":
         check_inplace(call, rule)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from . import cache
 
 _BUILD_OPTIONS, _PORTABLE, _OVERRIDES = 3, 4, 7  # fields of CompileOptionsProto
-_REPLICAS, _PARTITIONS, _SPMD = 4, 5, 6  # fields of ExecutableBuildOptionsProto
+_REPLICAS, _PARTITIONS, _SPMD, _DEVICES = 4, 5, 6, 9  # fields of ExecutableBuildOptionsProto
 _STRING, _BOOL, _INT, _DOUBLE = 1, 2, 3, 4  # fields of OptionOverrideProto
 
 
@@ -50,8 +50,10 @@ def compile_options(
     build = _field(_REPLICAS, 1) + _field(_PARTITIONS, partitions)
     if partitions == 1:
         encoded = _field(_BUILD_OPTIONS, build) + _field(_PORTABLE, 1)
-    else:  # on the first devices, in their order
-        encoded = _field(_BUILD_OPTIONS, build + _field(_SPMD, 1))
+    else:  # a DeviceAssignmentProto: one replica, each partition on the device of its number
+        places = b"".join(_field(3, _field(1, device)) for device in range(partitions))
+        devices = _field(1, 1) + _field(2, partitions) + places
+        encoded = _field(_BUILD_OPTIONS, build + _field(_SPMD, 1) + _field(_DEVICES, devices))
     for name, value in (overrides or {}).items():
         pair = _field(1, name.encode()) + _field(2, _override(value))
         encoded += _field(_OVERRIDES, pair)

@@ -120,8 +120,11 @@ def _set_row(x: Value, index: Value, row: Value) -> Value:
     return hlo.dynamic_update_slice(x, hlo.reshape(row, (1, *x.shape[1:])), starts)
 
 
-def _each_row(lowering, step, carried: Sequence[Value], kinds, length: int, first: int = 0):
-    """``carried, rows = step(index, carried)`` for each index; returns carries and stacked rows."""
+def _each_row(
+    lowering, step, carried: Sequence[Value], kinds, length: int, first: int = 0, backwards=False
+):
+    """``carried, rows = step(index, carried)`` for each index, from the last if ``backwards``;
+    returns carries and stacked rows."""
     count = len(carried)
     stacked = [hlo.constant(0, dtype, (length, *shape)) for shape, dtype in kinds]
 
@@ -129,8 +132,11 @@ def _each_row(lowering, step, carried: Sequence[Value], kinds, length: int, firs
         return hlo.compare(index, hlo.constant(length, torch.int64), "LT")
 
     def body(index, *values):
-        carry, rows = step(index, list(values[:count]))
-        rest = [_set_row(x, index, r) for x, r in zip(values[count:], rows, strict=True)]
+        row = index
+        if backwards:
+            row = hlo.binary("subtract", hlo.constant(length - 1, torch.int64), index)
+        carry, rows = step(row, list(values[:count]))
+        rest = [_set_row(x, row, r) for x, r in zip(values[count:], rows, strict=True)]
         return [hlo.binary("add", index, hlo.constant(1, torch.int64)), *carry, *rest]
 
     start = hlo.constant(first, torch.int64)
@@ -153,7 +159,8 @@ def _scan(lowering, node, combine, init, xs, additional):
         return carry, _fit(produced[len(current) :], row_kinds)
 
     carried = _fit(carried, carried_kinds)
-    carry, rows = _each_row(lowering, step, carried, row_kinds, length)
+    backwards = node.meta.get("backwards", False)  # aot/stack.py
+    carry, rows = _each_row(lowering, step, carried, row_kinds, length, backwards=backwards)
     return [*carry, *rows]
 
 

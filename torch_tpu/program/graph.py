@@ -51,19 +51,19 @@ def is_number(node: torch.fx.Node) -> bool:
     return isinstance(value, (bool, int, float, *SYMBOLIC))
 
 
-def _modules(module: torch.fx.GraphModule) -> Iterator[torch.fx.GraphModule]:
+def parts(module: torch.fx.GraphModule) -> Iterator[torch.fx.GraphModule]:
     """The graph and those of its control flow."""
     yield module
     for child in module.children():
         if isinstance(child, torch.fx.GraphModule):
-            yield from _modules(child)
+            yield from parts(child)
 
 
 def check(module: torch.fx.GraphModule) -> None:
     """Raise NotImplementedError for the first node that cannot be lowered."""
     from . import control_flow
 
-    for part in _modules(module):
+    for part in parts(module):
         for node in part.graph.nodes:
             if node.op == "call_module" or node.op == "call_method":
                 raise NotImplementedError(f"a graph node {node.op} {node.target} has no lowering")
@@ -89,7 +89,7 @@ def held(node: torch.fx.Node):
 
 def is_random(module: torch.fx.GraphModule) -> bool:
     """Whether a node draws random numbers."""
-    return any(draws(node) for part in _modules(module) for node in part.graph.nodes)
+    return any(draws(node) for part in parts(module) for node in part.graph.nodes)
 
 
 def draws(node: torch.fx.Node) -> bool:

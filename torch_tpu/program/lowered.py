@@ -14,7 +14,7 @@ from .compile import compile_text
 from .module import Module
 
 listeners: list[Callable[[Lowered], None]] = []
-"""Called with every program that is about to be compiled alone (compile-only conformance)."""
+"""Called with every program that was compiled to run alone (compile-only conformance)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +40,11 @@ class Lowered:
 
     def compile(self):
         """A `torch_tpu._core.Executable`; raises RuntimeError with XLA's message."""
+        module = self.module
+        found = compile_text(module.text, self.label, self.why, self.options, module.located)
         for listener in listeners:
             listener(self)
-        module = self.module
-        return compile_text(module.text, self.label, self.why, self.options, module.located)
+        return found
 
     @property
     def title(self) -> str:
