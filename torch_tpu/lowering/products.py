@@ -51,9 +51,16 @@ def dot_general(
 
 
 def precision(dtype: torch.dtype) -> str:
-    """The precision attribute of products: how float32 is multiplied can be chosen, wider not."""
-    wide = dtype in (torch.float64, torch.complex128)
-    word = "HIGHEST" if wide else ("HIGHEST", "HIGH", "DEFAULT")[float32_precision()]
+    """The precision attribute of products of ``dtype``.
+
+    How float32 is multiplied can be chosen. Wider numbers are multiplied as they are, and so are
+    those that the matrix units take as they are: asked for more there, libtpu refuses some.
+    """
+    word = "DEFAULT"
+    if dtype in (torch.float64, torch.complex128):
+        word = "HIGHEST"
+    elif dtype in (torch.float32, torch.complex64):
+        word = ("HIGHEST", "HIGH", "DEFAULT")[float32_precision()]
     return f"[#stablehlo<precision {word}>, #stablehlo<precision {word}>]"
 
 
