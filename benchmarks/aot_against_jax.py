@@ -94,6 +94,8 @@ def theirs(name: str, dtype: torch.dtype, training: bool, topology: str) -> dict
     import jax
     from jax.experimental import topologies
 
+    # What PyTorch means by float32; of bfloat16 it is no question.
+    jax.config.update("jax_default_matmul_precision", "highest" if dtype.itemsize > 2 else None)
     described = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     there = jax.sharding.SingleDeviceSharding(described.devices[0])
     function, arguments, donated = jax_function(name, dtype, training)

@@ -115,13 +115,6 @@ OPTIONS: dict[str, Option] = {
             "When an operator has no lowering: run it on the CPU and warn once, or raise.",
         ),
         Option(
-            "TORCH_TPU_LOWER_FOR",
-            "",
-            choice("tpu"),
-            "Lower programs for this platform (tpu) whatever the plugin is, to see on another one "
-            "what a TPU would be given. Unset: for the plugin.",
-        ),
-        Option(
             "TORCH_TPU_MEMORY_LIMIT",
             None,
             parse_bytes,
@@ -204,11 +197,6 @@ def cpu_devices() -> int:
 def fallback() -> str:
     """`warn` or `error`."""
     return get("TORCH_TPU_FALLBACK")
-
-
-def lower_for() -> str:
-    """`tpu`, or "" for the platform of the plugin."""
-    return get("TORCH_TPU_LOWER_FOR")
 
 
 def memory_limit() -> int | None:

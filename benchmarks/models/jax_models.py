@@ -12,6 +12,11 @@ def linear(p: dict, name: str, x):
     return y if bias is None else y + bias
 
 
+def wide(function, x):
+    """As PyTorch makes such functions of 16-bit numbers: in float32, rounded at the end."""
+    return function(x.astype(jnp.float32)).astype(x.dtype)
+
+
 def layer_norm(p: dict, name: str, x):
     wide = x.astype(jnp.float32)
     mean = wide.mean(-1, keepdims=True)
@@ -28,7 +33,7 @@ def rms_norm(p: dict, name: str, x):
 
 def attention(q, k, v, mask):
     scores = q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5 + mask.astype(q.dtype)
-    out = (jax.nn.softmax(scores, -1) @ v).swapaxes(1, 2)
+    out = (wide(lambda s: jax.nn.softmax(s, -1), scores) @ v).swapaxes(1, 2)
     return out.reshape(*out.shape[:2], -1)
 
 
@@ -44,7 +49,7 @@ def gpt(p: dict, size, tokens):
         qkv = linear(p, f"{at}.qkv", layer_norm(p, f"{at}.ln1", x))
         q, k, v = qkv.reshape(batch, length, 3, size.heads, -1).transpose(2, 0, 3, 1, 4)
         x = x + linear(p, f"{at}.out", attention(q, k, v, causal(length)))
-        y = jax.nn.gelu(linear(p, f"{at}.up", layer_norm(p, f"{at}.ln2", x)), approximate=True)
+        y = wide(jax.nn.gelu, linear(p, f"{at}.up", layer_norm(p, f"{at}.ln2", x)))
         x = x + linear(p, f"{at}.down", y)
     return linear(p, "head", layer_norm(p, "norm", x))
 
@@ -65,7 +70,7 @@ def llama(p: dict, size, tokens):
         q, k = rotate(q, p["cos"], p["sin"]), rotate(k, p["cos"], p["sin"])
         x = x + linear(p, f"{at}.out", attention(q, k, v, p["mask"]))
         y = rms_norm(p, f"{at}.norm2", x)
-        gated = jax.nn.silu(linear(p, f"{at}.gate", y)) * linear(p, f"{at}.up", y)
+        gated = wide(jax.nn.silu, linear(p, f"{at}.gate", y)) * linear(p, f"{at}.up", y)
         x = x + linear(p, f"{at}.down", gated)
     return linear(p, "head", rms_norm(p, "norm", x))
 

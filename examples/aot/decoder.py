@@ -15,11 +15,16 @@ from torch.nn import functional as F  # noqa: N812 - the field's name
 from torch.utils.checkpoint import checkpoint
 
 from torch_tpu.aot.sharding import constrain
+from torch_tpu.aot.stack import Stack
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Sizes of a model; ``batch_axis`` is the axis of the mesh that batches are split over."""
+    """Sizes of a model.
+
+    ``remat`` recomputes every layer in the backward pass; ``scan`` makes the layers one loop, which
+    implies that. ``batch_axis`` is the axis of the mesh that batches are split over.
+    """
 
     layers: int
     hidden: int
@@ -33,6 +38,7 @@ class Config:
     eps: float = 1e-6
     dtype: torch.dtype = torch.bfloat16
     remat: bool = False
+    scan: bool = False
     batch_axis: str | None = None
 
     def flops_per_token(self, length: int) -> int:
@@ -124,6 +130,7 @@ class Layer(nn.Module):
         self.w2 = Linear(c.intermediate, c.hidden)
 
     def forward(self, x, positions, cache=None):
+        x = _split(x, self.attention.c)
         x = x + self.attention(self.attention_norm(x), positions, cache)
         y = self.mlp_norm(x)
         return x + self.w2(F.silu(self.w1(y)) * self.w3(y))
@@ -136,25 +143,38 @@ class Decoder(nn.Module):
         super().__init__()
         self.c = c
         self.embedding = nn.Embedding(c.vocab, c.hidden)
-        self.layers = nn.ModuleList(Layer(c) for _ in range(c.layers))
+        if c.scan:
+            self.layers = Stack(lambda: Layer(c), c.layers)
+        else:
+            self.layers = nn.ModuleList(Layer(c) for _ in range(c.layers))
         self.norm = RMSNorm(c.hidden, c.eps)
         self.head = Linear(c.hidden, c.vocab)
 
     def forward(self, tokens, positions=None, caches=None):
         if positions is None:
             positions = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self._split(self.embedding(tokens).to(self.c.dtype))
+        x = _split(self.embedding(tokens).to(self.c.dtype), self.c)
+        if self.c.scan:
+            if caches is not None:
+                raise ValueError("a model with scan=True takes no caches")
+            x = self.layers(x, positions)
+        else:
+            x = self._each(x, positions, caches)
+        return self.head(self.norm(_split(x, self.c)))
+
+    def _each(self, x, positions, caches):
         for i, layer in enumerate(self.layers):
             cache = None if caches is None else caches[i]
             if self.c.remat and torch.is_grad_enabled():
                 x = checkpoint(layer, x, positions, cache, use_reentrant=False)
             else:
                 x = layer(x, positions, cache)
-            x = self._split(x)
-        return self.head(self.norm(x))
+        return x
 
-    def _split(self, x):
-        return x if self.c.batch_axis is None else constrain(x, (self.c.batch_axis, None, None))
+
+def _split(x: torch.Tensor, c: Config) -> torch.Tensor:
+    """Activations lie like the batch."""
+    return x if c.batch_axis is None else constrain(x, (c.batch_axis, None, None))
 
 
 def empty_caches(c: Config, batch: int, length: int, device="meta") -> list:

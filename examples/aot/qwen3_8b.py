@@ -3,7 +3,9 @@ devices of a topology: float32 master weights and AdamW state, bfloat16 arithmet
 
     python -m torch_tpu.aot estimate examples/aot/qwen3_8b.py --topology tpu7x:4x4x4
 
-Batches are split over the same devices. Every layer is recomputed in the backward pass (``remat``).
+Batches are split over the same devices. The layers are one loop over stacked weights, so that 36
+compile as fast as one, and every layer is recomputed in the backward pass; with ``unroll`` they are
+compiled one by one, and recomputed if ``remat``.
 """
 
 from __future__ import annotations
@@ -23,7 +25,14 @@ from decoder import Config, Decoder, next_token_loss  # noqa: E402
 AXIS = "fsdp"
 
 
-def build(topology, layers: int = 36, batch: int = 0, seq: int = 4096, remat: bool = True) -> Job:
+def build(
+    topology,
+    layers: int = 36,
+    batch: int = 0,
+    seq: int = 4096,
+    remat: bool = True,
+    unroll: bool = False,
+) -> Job:
     """The job for ``batch`` sequences (one a device unless given) of ``seq`` tokens."""
     mesh = Mesh((topology.size,), (AXIS,))
     batch = batch or mesh.size
@@ -37,6 +46,7 @@ def build(topology, layers: int = 36, batch: int = 0, seq: int = 4096, remat: bo
         vocab=151936,
         qk_norm=True,
         remat=remat,
+        scan=not unroll,
         batch_axis=AXIS,
     )
     with torch.device("meta"):

@@ -192,6 +192,8 @@ def test_a_job_says_its_own_flops():
 def test_options_for_several_devices():
     one, two = compile_options(), compile_options(partitions=2)
     assert one == b"\x1a\x04\x20\x01\x28\x01\x20\x01"
-    # 4: replicas, 5: partitions, 6: SPMD, 9: (1, 2, [0], [1])
+    # 4: replicas, 5: partitions, 6: SPMD, 9: (1, 2, [0], [1]), 12: [true]
     devices = b"\x08\x01\x10\x02" + b"\x1a\x02\x08\x00" + b"\x1a\x02\x08\x01"
-    assert two == b"\x1a\x14\x20\x01\x28\x02\x30\x01\x4a\x0c" + devices
+    assert two == b"\x1a\x17\x20\x01\x28\x02\x30\x01\x4a\x0c" + devices + b"\x62\x01\x01"
+    swapped = compile_options(partitions=2, devices=[1, 0])
+    assert swapped != two and swapped == compile_options(None, 2, [1, 0, 2, 3])

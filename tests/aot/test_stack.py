@@ -46,7 +46,9 @@ def model():
 def test_a_training_step(model):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     step = training_step(model, optimizer, loss)
-    captured = compare_step(step, model, optimizer, (torch.randn(3, 4), torch.tensor([1.0, 2, 3, 4])))
+    captured = compare_step(
+        step, model, optimizer, (torch.randn(3, 4), torch.tensor([1.0, 2, 3, 4]))
+    )
     assert captured.text.count("stablehlo.while") == 2
     assert '"stack/fc/aten::addmm"' in captured.text or "aten::addmm" in captured.text
 

@@ -30,6 +30,7 @@ from torch.utils import _pytree as pytree
 from ..export.signature import GENERATOR, Leaf
 from ..lowering import registry
 from ..lowering.builder import Builder, building
+from ..lowering.target import lowering_for
 from ..program import decompose, graph, module
 from . import (
     operators as _operators,  # noqa: F401 - defines torch_tpu::shard
@@ -449,39 +450,28 @@ def _lowered(
     flops: int,
     mesh: Mesh | None,
 ) -> Captured:
-    builder, slots = Builder(), program.slots
     parameters = [
         Parameter(slot.name, slot.kind, tuple(slot.tensor.shape), slot.tensor.dtype, layout)
-        for slot, layout in zip(slots, shardings, strict=True)
+        for slot, layout in zip(program.slots, shardings, strict=True)
     ]
-    with building(builder):
+    if graph.is_random(traced):
+        replicated = None if mesh is None else "{replicated}"
+        parameters.append(Parameter(GENERATOR, GENERATOR, (2,), torch.uint64, replicated))
+    builder = Builder()
+    with lowering_for("tpu"), building(builder):
         inputs = [builder.parameter(p.shape, p.dtype) for p in parameters]
-        state = None
-        if graph.is_random(traced):
-            replicated = None if mesh is None else "{replicated}"
-            parameters.append(Parameter(GENERATOR, GENERATOR, (2,), torch.uint64, replicated))
-            state = builder.parameter((2,), torch.uint64)
+        state = inputs.pop() if len(inputs) > len(program.slots) else None
         values = graph.Lowering(registry.meta_of, state).outputs(traced.graph, inputs)
     results, outputs = _results(traced, mutated, kinds, parameters)
     donate = {r.mutates: i for i, r in enumerate(results) if r.mutates is not None}
     name = getattr(program.target, "__name__", type(program.target).__name__)
-    finished = module.finish(builder, list(values), donate, name, keep_unread=True)
     finished = dataclasses.replace(
-        finished,
+        module.finish(builder, list(values), donate, name, keep_unread=True),
         parameter_shardings=tuple(p.sharding for p in parameters),
         result_shardings=tuple(r.sharding for r in results),
     )
-    return Captured(
-        module=finished,
-        parameters=tuple(parameters),
-        results=tuple(results),
-        arguments=tuple(_arguments(program)),
-        outputs=tuple(outputs),
-        in_spec=program.in_spec,
-        out_spec=out_spec,
-        flops=flops,
-        mesh=mesh,
-    )
+    described = map(tuple, (parameters, results, _arguments(program), outputs))
+    return Captured(finished, *described, program.in_spec, out_spec, flops, mesh)
 
 
 def _results(traced, mutated: Sequence[int], kinds: Sequence[tuple], parameters):

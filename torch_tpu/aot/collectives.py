@@ -2,7 +2,8 @@
 
 The model is of bandwidth on a torus, with no latency and no contention (docs/aot_estimates.md). The
 compiler gives collectives no cycles. Where the compiler fuses one (a reduce-scatter is a fusion of
-an all-reduce and a slice), it is listed by what the fusion does.
+an all-reduce and a slice), it is listed by what the fusion does. One that runs beside other work is
+a chain of fusions, each with a copy of it: it is listed once, with its `parts`.
 """
 
 from __future__ import annotations
@@ -27,19 +28,20 @@ class Collective:
     """One collective of a program.
 
     Attributes:
-      name: the instruction's; id: its number, or of the fusion or start that does it.
+      name: of the instruction that does it, or begins it.
       kind: of `KINDS`.
       bytes: that one device has of the whole: results of a gather, operands of the others.
       group_size: devices that take part together; groups: all of them, as device numbers.
       executions: in one step; in_branch: only if a conditional takes its way.
       seconds: of one, by the model.
+      parts: ids of the instructions that do it: of the first, which begins it, to the last, which
+        waits for it.
       asynchronous: whether other work may run meanwhile.
       over: the axes of the torus that a group spans, or what else is known.
       place: PyTorch's operator, module and line.
     """
 
     name: str
-    id: int
     kind: str
     bytes: int
     group_size: int
@@ -47,6 +49,7 @@ class Collective:
     executions: int
     in_branch: bool
     seconds: float
+    parts: tuple[int, ...]
     asynchronous: bool
     over: str
     place: source.Source
@@ -73,6 +76,7 @@ class _Finder:
         self.module, self.chip, self.coordinates = module, chip, coordinates
         self.executions = Executions(module)
         self.collectives: list[Collective] = []
+        self.chains: dict[tuple, int] = {}  # → position in `collectives`
         self._visit(module.entry, None, set())
 
     def _visit(self, computation: Computation, doer: Instruction | None, seen: set[int]) -> None:
@@ -92,6 +96,16 @@ class _Finder:
 
     def _add(self, computation: Computation, one: Instruction, doer: Instruction) -> None:
         kind = kind_of(one)
+        chain = (one.attributes.get("chain_id"), one.channel)
+        if chain[0] is not None and chain in self.chains:
+            begun = self.collectives[self.chains[chain]]
+            parts = (*begun.parts, doer.id)
+            self.collectives[self.chains[chain]] = dataclasses.replace(
+                begun, parts=parts, asynchronous=True
+            )
+            return
+        if chain[0] is not None:
+            self.chains[chain] = len(self.collectives)
         users = computation.users.get(one.id, ())
         sliced = any(user.opcode == "dynamic-slice" for user in users)
         if kind == "all-reduce" and doer.opcode == "fusion" and sliced:
@@ -105,13 +119,13 @@ class _Finder:
             size *= count
         seconds, over = self.coordinates.seconds(kind, size, groups, count)
         place = source.of(one if one.op_name else doer)
-        asynchronous = doer.opcode.endswith("-start") or "async" in doer.name
+        asynchronous = doer.opcode.endswith("-start")
         self.collectives.append(
             Collective(
-                *(doer.name, doer.id, kind, size, count, groups),
+                *(doer.name, kind, size, count, groups),
                 self.executions.counts.get(computation.id, 1),
                 computation.id in self.executions.in_branch,
-                *(seconds, asynchronous, over, place),
+                *(seconds, (doer.id,), asynchronous, over, place),
             )
         )
 

@@ -77,7 +77,8 @@ def compile_captured(
         raise ValueError(
             f"{name} is for {captured.partitions} devices, {topology.name} has {topology.size}"
         )
-    build = compile_options(options, partitions=captured.partitions)
+    ids = [device.id for device in topology.devices]
+    build = compile_options(options, captured.partitions, ids)
     start = time.perf_counter()
     results = compile_text(captured.text, topology, build, name, timeout)
     return Executable(name, topology, captured, *results, time.perf_counter() - start)

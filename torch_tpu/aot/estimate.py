@@ -159,6 +159,31 @@ def estimate(
     return dataclasses.replace(made, uncertain=notes)
 
 
+class Moment:
+    """Time on one device, and what runs beside the core: copies and collectives, each in a row."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.running: dict[int, tuple[float, Op] | None] = {}
+        self._busy: dict[str, float] = {}
+
+    def begin(self, key: int, unit: str, op: Op) -> None:
+        end = max(self.now, self._busy.get(unit, 0.0)) + op.seconds / max(op.executions, 1)
+        self._busy[unit], self.running[key] = end, (end, op)
+        op.hidden, op.seconds = op.seconds, 0.0
+
+    def wait(self, key: int) -> None:
+        """Until it is done; what is waited for is the operation's own time."""
+        begun = self.running.get(key)
+        if begun is None:
+            return
+        end, op = begun
+        waited = max(0.0, end - self.now)
+        op.seconds += waited * op.executions
+        op.hidden = max(0.0, op.hidden - waited * op.executions)
+        self.now += waited
+
+
 class Simulation:
     """One device that follows the schedule.
 
@@ -174,41 +199,63 @@ class Simulation:
         self.guessed_loops: list[str] = []
         self.branches: list[str] = []
         self._links: dict[int, float] = {}
+        self._begins: dict[int, list[Collective]] = {}  # chains of fusions, by the first and ...
+        self._ends: dict[int, list[Collective]] = {}  # ... by the last
         for one in collectives:
-            self._links[one.id] = self._links.get(one.id, 0.0) + one.seconds
+            if len(one.parts) > 1:
+                self._begins.setdefault(one.parts[0], []).append(one)
+                self._ends.setdefault(one.parts[-1], []).append(one)
+            else:
+                self._links[one.parts[0]] = self._links.get(one.parts[0], 0.0) + one.seconds
 
     def run(self, computation: Computation, times: int) -> float:
         """Seconds of one execution; notes the instructions with ``times`` executions."""
-        now, busy, running = 0.0, {}, {}
+        at = Moment()
         for one in computation.instructions:
             if one.opcode == "while":
-                now += self._loop(computation, one, times)
+                at.now += self._loop(computation, one, times)
             elif one.opcode == "conditional":
-                now += self._longest(one, times)
+                at.now += self._longest(one, times)
             elif one.opcode == "call":
-                now += sum(self.run(inner, times) for inner in self.module.called(one))
+                at.now += sum(self.run(inner, times) for inner in self.module.called(one))
             elif one.opcode.endswith("-start") or one.opcode in ("send", "recv"):
-                op = self._note(computation, one, times)
                 unit = "memory" if one.opcode in _MEMORY_START else "links"
-                end = max(now, busy.get(unit, 0.0)) + op.seconds / max(times, 1)
-                busy[unit], running[one.id] = end, (end, op)
-                op.hidden, op.seconds = op.seconds, 0.0
-            elif one.opcode.endswith(("-done", "-update")):
-                begun = running.get(one.operands[0]) if one.operands else None
-                if begun is not None and one.opcode.endswith("-update"):
-                    running[one.id] = begun
-                elif begun is not None:
-                    now = self._wait(now, *begun, times)
+                at.begin(one.id, unit, self._note(computation, one, times))
+            elif one.opcode.endswith("-update") and one.operands:
+                at.running[one.id] = at.running.get(one.operands[0])
+            elif one.opcode.endswith("-done") and one.operands:
+                at.wait(one.operands[0])
             elif one.opcode not in FREE and one.target != "AllocateBuffer":
-                now += self._note(computation, one, times).seconds / max(times, 1)
-        return now
+                self._step(computation, one, times, at)
+        return at.now
 
-    def _wait(self, now: float, end: float, op: Op, times: int) -> float:
-        """Until ``end``; what was waited for is the operation's own time."""
-        waited = max(0.0, end - now)
-        op.seconds += waited * times
-        op.hidden = max(0.0, op.hidden - waited * times)
-        return now + waited
+    def _step(self, computation: Computation, one: Instruction, times: int, at: Moment) -> None:
+        """An instruction that takes the core, and collectives that it begins or waits for."""
+        for collective in self._begins.get(one.id, ()):
+            at.begin(collective.parts[-1], "links", self._transfer(collective, computation, times))
+        for collective in self._ends.get(one.id, ()):
+            at.wait(collective.parts[-1])
+        at.now += self._note(computation, one, times).seconds / max(times, 1)
+
+    def _transfer(self, one: Collective, computation: Computation, times: int) -> Op:
+        seconds = one.seconds * times
+        name = f"{one.kind} of {one.name}"
+        op = Op(
+            name,
+            one.kind,
+            computation.name,
+            "collective",
+            times,
+            None,
+            seconds,
+            0.0,
+            0,
+            {},
+            LINKS,
+            one.place,
+        )
+        self.ops.append(op)
+        return op
 
     def _loop(self, computation: Computation, one: Instruction, times: int) -> float:
         loop = Loop(self.module, computation, one)
@@ -239,7 +286,7 @@ class Simulation:
             *(one.name, one.opcode, computation.name, self._kind(one, flops)),
             *(times, one.estimated_cycles, seconds * times, 0.0, moved * times),
             {dtype: number * times for dtype, number in flops.items() if number},
-            *(basis, source.of(self.work.main(one))),
+            *(basis, source.of(self.work.origin(computation, one))),
         )
         self.ops.append(op)
         return op
@@ -249,6 +296,8 @@ class Simulation:
             return one.estimated_cycles / self.chip.clock, CYCLES
         if one.id in self._links:
             return self._links[one.id], LINKS
+        if one.id in self._begins or one.id in self._ends:
+            return 0.0, LINKS  # the transfer has an entry of its own
         given = find(one.config, "cost_estimate") if one.opcode == "custom-call" else None
         if isinstance(given, dict):
             arithmetic = float(given.get("flops", 0)) / self.chip.peak

@@ -28,7 +28,7 @@ _TYPES = {
     **{26: ("s2", 2), 27: ("u2", 2), 28: ("f8e4m3", 8), 29: ("f8e3m4", 8)},
     **{30: ("s1", 1), 31: ("u1", 1), 32: ("f4e2m1fn", 4), 33: ("f8e8m0fnu", 8)},
 }
-HBM = 0  # the memory space of a layout; 1 is the core's vector memory, others are smaller still
+HBM, VECTOR = 0, 1  # memory spaces of a layout: the device's, the core's own; others are tiny
 # Literal fields with integers, by the type they are for; the 8 and 16 bit ones are bytes.
 _INTEGERS = {"s32": 4, "s64": 5, "u32": 6, "u64": 7, "pred": 2}
 

@@ -98,6 +98,7 @@ def _memory(executable, timeline) -> str:
         ("code", memory.code),
         ("peak, by the compiler", memory.peak),
         ("peak, by liveness", timeline.peak),
+        ("the same with vector memory", timeline.peak_with_vector),
         ("limit of a device", memory.limit),
     ]
     first = _table(("what", "bytes"), ((name, units.of_bytes(size)) for name, size in sizes), {1})

@@ -73,17 +73,13 @@ def _memory(executable, paint) -> str:
             f"{units.cut(buffer.name, 24)} {units.of_bytes(buffer.bytes)}"
             for buffer in own.largest[:3]
         )
-        difference = own.difference
-        said = "" if difference is None else f" ({difference:+.1%} of the compiler's)"
-        lines.append(
-            f"        by liveness {units.of_bytes(own.peak)}{said}, at {units.cut(_peak(own), 40)}"
-        )
-        lines.append(units.cut(f"        largest there: {held}", WIDTH))
+        both = f"with vector memory {units.of_bytes(own.peak_with_vector)}"
+        if own.difference is not None:
+            both += f" ({own.difference:+.0%} and {own.difference_with_vector:+.0%} from the peak)"
+        lines.append(f"        by liveness {units.of_bytes(own.peak)}, {both}")
+        where = units.cut(own.names[own.peak_at], 24)
+        lines.append(units.cut(f"        largest at {where}: {held}", WIDTH))
     return "\n".join(lines)
-
-
-def _peak(own: timeline.Timeline) -> str:
-    return own.names[own.peak_at]
 
 
 def of_memory(executable) -> timeline.Timeline:

@@ -112,6 +112,15 @@ def _traced(body: Callable, examples: Sequence[torch.Tensor]) -> torch.fx.GraphM
         traced = make_fx(functional, decomposition_table=decompose.table())(*fakes)
     traced.graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
     traced.recompile()
-    if graph.is_random(traced):
-        raise NotImplementedError("a stacked layer draws random numbers (dropout); use a ModuleList")
+    if any(graph.draws(node) and not _without_dropout(node) for node in traced.graph.nodes):
+        raise NotImplementedError(
+            "a stacked layer draws random numbers (dropout); use a ModuleList"
+        )
     return traced
+
+
+def _without_dropout(node: torch.fx.Node) -> bool:
+    """Whether an operator that can drop something does not."""
+    names = [argument.name for argument in node.target._schema.arguments]
+    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    return "dropout_p" in names and not given.get("dropout_p")

@@ -3,7 +3,8 @@
 Read off the program as it is compiled: a buffer lives from the instruction that makes it to its
 last use, arguments and results that are not donated throughout. The compiler's own assignment can
 do better (it packs a result into an operand that ends there) or worse (fragmentation, alignment),
-so `Timeline.difference` stands beside it.
+so `Timeline.difference` stands beside it. The peak that libtpu gives
+counts the core's vector memory in some programs (docs/aot_estimates.md), so there are two peaks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from . import source
-from .hlo import HBM, Computation, HloModule, Instruction
+from .hlo import HBM, VECTOR, Computation, HloModule, Instruction
 from .work import Work
 
 _Index = tuple[int, ...]
@@ -50,6 +51,7 @@ class Timeline:
       argument_bytes: of `live`, what arguments take throughout.
       peak_at: where most is live.
       largest: buffers that are live there, the largest first.
+      peak_with_vector: the peak if vector memory counts too.
       compiler_peak: what the compiler says; None if unknown.
     """
 
@@ -58,6 +60,7 @@ class Timeline:
     argument_bytes: int
     peak_at: int
     largest: Sequence[Buffer]
+    peak_with_vector: int
     compiler_peak: int | None
 
     @property
@@ -67,23 +70,28 @@ class Timeline:
     @property
     def difference(self) -> float | None:
         """Of this peak from the compiler's, as a fraction of that."""
-        if not self.compiler_peak:
-            return None
-        return self.peak / self.compiler_peak - 1
+        return self.peak / self.compiler_peak - 1 if self.compiler_peak else None
+
+    @property
+    def difference_with_vector(self) -> float | None:
+        """The same, with vector memory."""
+        return self.peak_with_vector / self.compiler_peak - 1 if self.compiler_peak else None
 
 
 def of(
     module: HloModule, names: Sequence[str] = (), compiler_peak: int | None = None, count: int = 12
 ) -> Timeline:
     """``names`` are of the parameters, in order, for people."""
-    walk = _Walk(module, module.entry, Work(module), names)
+    work = Work(module)
+    walk = _Walk(module, module.entry, work, names)
+    both = _Walk(module, module.entry, work, names, frozenset({HBM, VECTOR})).peak()
     live = walk.live()
     peak_at = max(range(len(live)), key=live.__getitem__, default=0)
     there = [b for b in walk.buffers if b.first <= peak_at <= b.last and b.bytes]
     largest = sorted(there, key=lambda b: -b.bytes)[:count]
     arguments = sum(b.bytes for b in walk.buffers if b.kind == "argument")
     order = [one.name for one in module.entry.instructions]
-    return Timeline(order, live, arguments, peak_at, largest, compiler_peak)
+    return Timeline(order, live, arguments, peak_at, largest, both, compiler_peak)
 
 
 class _Walk:
@@ -95,8 +103,10 @@ class _Walk:
         computation: Computation,
         work: Work,
         names: Sequence[str] = (),
+        spaces: frozenset[int] = frozenset({HBM}),
     ):
         self.module, self.computation, self.work, self.names = module, computation, work, names
+        self.spaces = spaces
         self.is_entry = computation is module.entry
         self.buffers: list[Buffer] = []
         self.held: dict[int, dict[_Index, Buffer]] = {}
@@ -124,7 +134,7 @@ class _Walk:
         return max(self.live(), default=0)
 
     def _new(self, one: Instruction, at: int, index: _Index, shape) -> Buffer:
-        size = shape.bytes if shape.space == HBM else 0
+        size = shape.bytes if shape.space in self.spaces else 0
         kind, name, last = "temporary", one.name, at
         if one.opcode == "constant":
             size = 0  # part of the program's code
@@ -170,9 +180,41 @@ class _Walk:
         if one.opcode == "dynamic-update-slice":
             return first
         if one.opcode in ("fusion", "custom-call"):
-            pairs = ((i, self.held.get(one.operands[n], {})) for i, n in one.aliases.items())
+            places = {**self._carried(one), **one.aliases}
+            pairs = ((i, self.held.get(one.operands[n], {})) for i, n in places.items())
             return {index: held[()] for index, held in pairs if () in held}
         return {}
+
+    def _carried(self, one: Instruction) -> Mapping[_Index, int]:
+        """Of a fusion that hands a running collective on, result → operand of the same memory.
+
+        The collective's state goes in and out through a custom call, in one order.
+        """
+        inner = self.module.called(one)[0] if one.opcode == "fusion" else None
+        if inner is None or inner.root.opcode != "tuple":
+            return {}
+        found, taken = {}, set()
+        for at, number in enumerate(inner.root.operands):
+            element = inner.by_id[number]
+            if element.opcode == "parameter":
+                found[(at,)] = element.parameter_number
+                taken.add(element.parameter_number)
+        for at, number in enumerate(inner.root.operands):
+            element = inner.by_id[number]
+            source_of = inner.operand(element, 0) if element.operands else element
+            if element.opcode != "get-tuple-element" or source_of.opcode != "custom-call":
+                continue
+            operands = (inner.by_id[i] for i in source_of.operands)
+            same = [
+                each.parameter_number
+                for each in operands
+                if each.opcode == "parameter" and each.shape == element.shape
+            ]
+            free = [n for n in same if n not in taken]
+            if free:
+                found[(at,)] = free[0]
+                taken.add(free[0])
+        return found
 
     def _operands_of_start(self, one: Instruction) -> Mapping[_Index, Buffer]:
         shape, shared = one.shape, {}
@@ -188,9 +230,10 @@ class _Walk:
         """What loops, branches and calls need in between, beside their operands and results."""
         if one.opcode not in ("while", "conditional", "call"):
             return
-        size = max(
-            (_Walk(self.module, c, self.work).peak() for c in self.module.called(one)), default=0
+        inner = (
+            _Walk(self.module, c, self.work, spaces=self.spaces) for c in self.module.called(one)
         )
+        size = max((walk.peak() for walk in inner), default=0)
         if size:
             place = source.of(one)
             self.buffers.append(Buffer(size, f"inside {one.name}", "inside", at, at, place))
@@ -200,6 +243,7 @@ class _Walk:
         for index, buffer in self.held[self.computation.root.id].items():
             if buffer.kind == "argument":
                 continue
-            buffer.kind, buffer.last = "output", end
+            # The caller hands memory for results in before the program starts.
+            buffer.kind, buffer.first, buffer.last = "output", 0, end
             if not self.is_entry or index in self.module.aliases:
                 buffer.bytes = 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from . import units
 
 # Of the compiler's own peak figures, see docs/aot_estimates.md.
 _ALWAYS = (
@@ -13,46 +15,64 @@ _ALWAYS = (
 
 
 def sentences(estimate, module, collectives: Sequence, cost, simulation) -> list[str]:
-    found = [_ALWAYS]
-    chip = estimate.chip
+    """``simulation`` is what ran, see `estimate.Simulation`; ``cost`` the compiler's count."""
+    return [
+        _ALWAYS,
+        *_of_the_chip(estimate.chip),
+        *_without_cycles(estimate),
+        *_of_the_schedule(module, simulation),
+        *_of_what_is_beside(estimate, collectives),
+        *_of_flop(estimate, cost),
+    ]
+
+
+def _of_the_chip(chip) -> Iterator[str]:
     if "clock" in chip.guessed:
-        found.append(
+        yield (
             f"The clock of {chip.name}, {chip.clock / 1e9:g} GHz, is a guess: libtpu states none "
             "and no published figure gives it. Every time from cycles is off by the same factor."
         )
+
+
+def _of_the_schedule(module, simulation) -> Iterator[str]:
     if not module.is_scheduled:
-        found.append("The program has no schedule: the order of operations is only a possible one.")
-    found += _without_cycles(estimate)
+        yield "The program has no schedule: the order of operations is only a possible one."
     if simulation.guessed_loops:
         names = ", ".join(simulation.guessed_loops[:4])
-        found.append(f"How often these loops run is unknown, they count once: {names}.")
+        yield f"How often these loops run is unknown, they count once: {names}."
     if simulation.branches:
-        found.append(
+        yield (
             f"{len(simulation.branches)} conditional(s) count as their longest branch each time."
         )
+
+
+def _of_what_is_beside(estimate, collectives: Sequence) -> Iterator[str]:
     if collectives:
-        found.append(
+        yield (
             "Collectives are bytes over link bandwidth, with no latency, no contention with one "
             "another and no stragglers."
         )
     hidden = sum(op.hidden for op in estimate.ops)
     if hidden > 0.01 * estimate.seconds:
-        found.append(
-            f"{_time(hidden)} of copies and collectives are taken to run beside other work without "
-            "slowing it down."
+        yield (
+            f"{units.seconds(hidden)} of copies and collectives are taken to run beside other "
+            "work without slowing it down."
         )
-    if cost is not None and cost.flops and estimate.total_flops > 1.05 * cost.flops:
-        found.append(
+
+
+def _of_flop(estimate, cost) -> Iterator[str]:
+    total = estimate.total_flops
+    if cost is not None and cost.flops and total > 1.05 * cost.flops:
+        yield (
             f"The compiler itself counts {cost.flops:.3g} flop, because it counts loop bodies "
-            f"once; with their trips it is {estimate.total_flops:.3g}."
+            f"once; with their trips it is {total:.3g}."
         )
     wide = sum(n for dtype, n in estimate.flops.items() if dtype in ("f32", "f64"))
-    if wide > 0.01 * max(estimate.total_flops, 1):
-        found.append(
-            f"{wide / estimate.total_flops:.0%} of the flop are float32 products, which take "
-            "several bfloat16 passes each at high precision; the roofline counts one."
+    if wide > 0.01 * max(total, 1):
+        yield (
+            f"{wide / total:.0%} of the flop are float32 products, which take several bfloat16 "
+            "passes each at high precision; the roofline counts one."
         )
-    return found
 
 
 def _without_cycles(estimate) -> list[str]:
@@ -64,7 +84,3 @@ def _without_cycles(estimate) -> list[str]:
     }
     shares = {basis: estimate.share(basis) for basis in said}
     return [f"{share:.1%} {said[basis]}." for basis, share in shares.items() if share >= 0.0005]
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"

@@ -58,9 +58,7 @@ class Work:
             leaves = one.shape.elements
             return leaves[0].hbm_bytes + leaves[1].hbm_bytes if len(leaves) > 1 else 0
         if one.opcode == "fusion":
-            inner = self.module.called(one)[0]
-            read = sum(self._read(inner, parameter) for parameter in inner.parameters)
-            return read + self._written(inner, inner.root, one.shape)
+            return self._of_fusion(computation, one)
         if one.opcode == "dynamic-update-slice":
             return 2 * _in_hbm(computation.operand(one, 0).shape, computation.operand(one, 1).shape)
         operands = [computation.by_id[i] for i in dict.fromkeys(one.operands)]
@@ -68,6 +66,16 @@ class Work:
             rest = sum(operand.shape.hbm_bytes for operand in operands[1:])
             return _in_hbm(operands[0].shape, one.shape) + one.shape.hbm_bytes + rest
         return sum(operand.shape.hbm_bytes for operand in operands) + one.shape.hbm_bytes
+
+    def _of_fusion(self, computation: Computation, one: Instruction) -> int:
+        inner = self.module.called(one)[0]
+        if inner.root.opcode == "custom-call":
+            # It begins a collective, which reads the operands, or ends it, with the result there.
+            if one.shape.dtype != "tuple":
+                return one.shape.hbm_bytes
+            return sum(computation.by_id[i].shape.hbm_bytes for i in dict.fromkeys(one.operands))
+        read = sum(self._read(inner, parameter) for parameter in inner.parameters)
+        return read + self._written(inner, inner.root, one.shape)
 
     def _read(self, inner: Computation, source: Instruction) -> int:
         """Of a parameter of a fusion, what its users take of it."""
@@ -87,7 +95,9 @@ class Work:
             return min(source.shape.bytes, user.shape.bytes)
         if user.opcode == "dynamic-update-slice" and first:
             return 0
-        if user.opcode in _SAME:
+        if user.opcode in ("custom-call", "tuple") or self._is_carried(inner, user):
+            return 0
+        if user.opcode in _SAME and user is not inner.root:
             # The result has no memory of its own, and inside a fusion no memory space either.
             return sum(
                 self._taken(inner, user, further) for further in inner.users.get(user.id, ())
@@ -98,16 +108,21 @@ class Work:
             return sum(self._read(nested, nested.parameters[i]) for i in places)
         return source.shape.hbm_bytes
 
+    def _is_carried(self, inner: Computation, user: Instruction) -> bool:
+        """Whether this is a collective that the fusion only hands on while it does other work."""
+        users = inner.users.get(user.id, ())
+        return len(users) == 1 and users[0].opcode == "custom-call"
+
     def _written(self, inner: Computation, root: Instruction, shape: Shape) -> int:
         """Of a fusion's result: of a tensor that is updated in place only the update."""
         if root.opcode == "tuple" and len(root.operands) == len(shape.elements):
             pairs = zip(root.operands, shape.elements, strict=True)
             return sum(self._written(inner, inner.by_id[i], element) for i, element in pairs)
-        if not shape.hbm_bytes:
+        if not shape.hbm_bytes or root.opcode in ("custom-call", "parameter"):
             return 0
         if root.opcode == "dynamic-update-slice":
             return min(shape.hbm_bytes, inner.operand(root, 1).shape.bytes)
-        if root.opcode in ("bitcast", "convert") and root.operands:
+        if root.opcode in ("bitcast", "convert", "get-tuple-element"):
             return min(shape.hbm_bytes, self._written(inner, inner.operand(root, 0), shape))
         if root.opcode == "fusion":
             nested = self.module.called(root)[0]
@@ -125,11 +140,24 @@ class Work:
             return one
         return named[-1]  # the root comes last
 
+    def origin(self, computation: Computation, one: Instruction) -> Instruction:
+        """As `main`; where the compiler kept no name, of what made the first operand."""
+        found, at = self.main(one), one
+        for _ in range(4):
+            if found.op_name or not at.operands:
+                break
+            at = computation.operand(at, 0)
+            if at.opcode == "parameter":
+                break
+            found = self.main(at)
+        return found if found.op_name else self.main(one)
+
     def _inside(self, one: Instruction) -> Iterator[tuple[int, Instruction]]:
         """What is in a fusion, in fusions of it too, each with its flop."""
-        for inner in self.module.called(one) if one.opcode in ("fusion", "call") else ():
+        outer = one.opcode in ("fusion", "call", "async-start")
+        for inner in self.module.called(one) if outer else ():
             for each in inner.instructions:
-                if each.opcode == "fusion":
+                if each.opcode in ("fusion", "call"):
                     yield from self._inside(each)
                 else:
                     yield sum(self.flops(inner, each).values()), each

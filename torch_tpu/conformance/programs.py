@@ -1,6 +1,6 @@
 """The programs that the lowerings make: collected from calls of OpInfo samples, as for a TPU.
 
-A worker whose process lowers for a TPU (``TORCH_TPU_LOWER_FOR``) runs the samples of a unit on
+A worker whose process lowers everything for a TPU (`lowering.target`) runs the samples of a unit on
 XLA's CPU plugin and keeps the StableHLO of every program that is compiled to run alone, with the
 ATen overload that needed it. Results are not compared. What is compiled for which TPU, and what
 becomes of it, is in `target.py`.

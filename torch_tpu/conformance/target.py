@@ -103,13 +103,15 @@ def kind_of(reason: str) -> str:
     return text[:240]
 
 
-def outcome(name: str, found: Wanted, verdicts: dict[str, str]) -> dict:
+def outcome(name: str, found: Wanted, verdicts: dict[str, str], same: dict[str, str]) -> dict:
     """What is known of an overload: how it is served on a TPU, and by dtype what did not compile.
 
-    ``verdicts`` are reasons by content key, "" for what compiled.
+    ``verdicts`` are reasons by content key, "" for what compiled; ``same`` is of `alike`.
     """
-    by_dtype = found.keys.get(name, {})
-    if overloads.functional(name) in found.on_cpu and name not in found.lowered:
+    rule = overloads.functional(name)
+    # `x.out` often stands for `x`, which structured kernels implement: the lowering is the same.
+    by_dtype = found.keys.get(name) or found.keys.get(same.get(rule, name), {})
+    if rule in found.on_cpu and name not in found.lowered:
         return {"served": CPU}
     if not by_dtype:
         return {"served": NO_PROGRAM if name in found.met else UNSEEN}
@@ -121,6 +123,13 @@ def outcome(name: str, found: Wanted, verdicts: dict[str, str]) -> dict:
     return {"served": NATIVE, "dtypes": dtypes}
 
 
+def alike(found: Wanted) -> dict[str, str]:
+    """Functional overload → one with programs that its rule serves, itself if it can be."""
+    names = [n for n in sorted(found.keys) if n.startswith("aten::")]
+    served = {overloads.functional(name): name for name in names}
+    return {**served, **{rule: rule for rule in served if rule in found.keys}}
+
+
 def compiles(row: dict) -> bool:
     return all(d["compiled"] == d["programs"] for d in row.get("dtypes", {}).values())
 
@@ -128,7 +137,8 @@ def compiles(row: dict) -> bool:
 def tables(found: Wanted, verdicts: dict[str, str], facts: dict) -> dict:
     """Everything that is known of one generation, as plain data."""
     names = sorted(set(overloads.listed()) | {n for n in found.keys if n.startswith("aten::")})
-    rows = {name: outcome(name, found, verdicts) for name in names}
+    same = alike(found)
+    rows = {name: outcome(name, found, verdicts, same) for name in names}
     return {**facts, "overloads": rows, "summary": summary(rows)}
 
 

@@ -19,6 +19,7 @@ import warnings
 import torch
 
 from .. import _core
+from ..lowering import target
 from . import units
 
 _MOST_ENTRIES = 2000  # compiled programs kept; each costs memory and memory mappings
@@ -52,7 +53,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     if len(sys.argv) > 2:
-        os.environ["TORCH_TPU_LOWER_FOR"] = sys.argv[2]
+        target.lower_everything_for(sys.argv[2])
     units.databases()
     torch.tpu.set_eager_mode(units.MODES[sys.argv[1]])
     answers.write("ready\n")

@@ -2,8 +2,8 @@
 
 Normally that of the plugin this process runs on. Programs that are compiled for a machine that is
 not attached (`aot`, compile-only conformance) are lowered for its platform instead: `lowering_for`
-says so for a block, the option ``TORCH_TPU_LOWER_FOR`` for a process. Few rules ask; those that do
-would otherwise emit what only XLA's CPU plugin compiles. What they emit is not decided here.
+says so for a block, `lower_everything_for` for a process. Few rules ask; those that do would
+otherwise emit what only XLA's CPU plugin compiles. What they emit is not decided here.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ import contextlib
 import contextvars
 from collections.abc import Iterator
 
-from .. import config
-
 _chosen: contextvars.ContextVar[str] = contextvars.ContextVar("platform", default="")
+_everywhere = ""
 
 
 def platform() -> str:
     """PJRT's name of the platform: "cpu", "tpu"."""
     from torch_tpu import _core
 
-    return _chosen.get() or config.lower_for() or _core.device_info(0)["platform"]
+    return _chosen.get() or _everywhere or _core.device_info(0)["platform"]
 
 
 def is_tpu() -> bool:
@@ -37,7 +36,7 @@ def has_host_kernels() -> bool:
 
 @contextlib.contextmanager
 def lowering_for(name: str) -> Iterator[None]:
-    """Lower for a platform, whatever this process runs on.
+    """Lower for a platform in this block and thread, whatever this process runs on.
 
     Not for eager calls: the core keeps their programs, and its keys do not hold the platform.
     """
@@ -46,3 +45,12 @@ def lowering_for(name: str) -> Iterator[None]:
         yield
     finally:
         _chosen.reset(before)
+
+
+def lower_everything_for(name: str) -> None:
+    """The same for the whole process, eager calls too; "" undoes it."""
+    from torch_tpu import _core
+
+    global _everywhere
+    _everywhere = name
+    _core.clear_caches()

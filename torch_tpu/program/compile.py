@@ -7,12 +7,13 @@ few fields used are encoded by hand because XLA publishes no Python package for 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from . import cache
 
 _BUILD_OPTIONS, _PORTABLE, _OVERRIDES = 3, 4, 7  # fields of CompileOptionsProto
-_REPLICAS, _PARTITIONS, _SPMD, _DEVICES = 4, 5, 6, 9  # fields of ExecutableBuildOptionsProto
+# Fields of ExecutableBuildOptionsProto.
+_REPLICAS, _PARTITIONS, _SPMD, _DEVICES, _PROPAGATE_TO_OUTPUT = 4, 5, 6, 9, 12
 _STRING, _BOOL, _INT, _DOUBLE = 1, 2, 3, 4  # fields of OptionOverrideProto
 
 
@@ -40,20 +41,25 @@ def _override(value: bool | int | str) -> bytes:
 
 
 def compile_options(
-    overrides: Mapping[str, bool | int | str] | None = None, partitions: int = 1
+    overrides: Mapping[str, bool | int | str] | None = None,
+    partitions: int = 1,
+    devices: Sequence[int] | None = None,
 ) -> bytes:
     """Options for a one-device program that may run on any device of the client, or for one that
-    ``partitions`` devices share.
+    ``partitions`` devices share: those with the ids ``devices``, or else the first.
 
     ``overrides`` are XLA debug options by name, e.g. ``{"xla_dump_to": "/tmp/x"}``.
     """
     build = _field(_REPLICAS, 1) + _field(_PARTITIONS, partitions)
     if partitions == 1:
         encoded = _field(_BUILD_OPTIONS, build) + _field(_PORTABLE, 1)
-    else:  # a DeviceAssignmentProto: one replica, each partition on the device of its number
-        places = b"".join(_field(3, _field(1, device)) for device in range(partitions))
-        devices = _field(1, 1) + _field(2, partitions) + places
-        encoded = _field(_BUILD_OPTIONS, build + _field(_SPMD, 1) + _field(_DEVICES, devices))
+    else:
+        # A DeviceAssignmentProto of one replica. Results without a sharding get the partitioner's.
+        chosen = range(partitions) if devices is None else devices[:partitions]
+        places = b"".join(_field(3, _field(1, device)) for device in chosen)
+        assignment = _field(1, 1) + _field(2, partitions) + places
+        build += _field(_SPMD, 1) + _field(_DEVICES, assignment)
+        encoded = _field(_BUILD_OPTIONS, build + _field(_PROPAGATE_TO_OUTPUT, b"\x01"))
     for name, value in (overrides or {}).items():
         pair = _field(1, name.encode()) + _field(2, _override(value))
         encoded += _field(_OVERRIDES, pair)
