@@ -4,8 +4,10 @@
 
 Both are compiled for one device of the topology, with no TPU: flop, peak memory and the sum of the
 compiler's `estimated_cycles` over the entry computation, and the ratio ours / JAX's. The models are
-those of compiled_models.py in larger sizes, in bfloat16: a forward pass, and a training step with
-AdamW and donated parameters. Neither allocates a weight. Needs libtpu and JAX (requirements.txt).
+those of compiled_models.py in larger sizes: a forward pass, and a training step with AdamW and
+donated parameters. float32 products take one pass of the matrix units. In bfloat16 the arithmetic
+is not the same: PyTorch rounds after every operator, JAX within its functions does not. Neither
+allocates a weight. Needs libtpu and JAX (requirements.txt).
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from models.contestants import adamw
 
 RATE = 1e-4
 SIZES = {
-    "gpt": torch_models.Size(layers=2, width=1024, heads=8, length=512, batch=4, words=8192),
-    "llama": torch_models.Size(layers=2, width=1024, heads=8, length=512, batch=4, words=8192),
+    "gpt": torch_models.Size(layers=1, width=1024, heads=8, length=512, batch=4, words=4096),
+    "llama": torch_models.Size(layers=1, width=1024, heads=8, length=512, batch=4, words=4096),
     "resnet": torch_models.Size(layers=2, width=64, heads=1, length=64, batch=32, words=1000),
 }
 
@@ -94,8 +96,6 @@ def theirs(name: str, dtype: torch.dtype, training: bool, topology: str) -> dict
     import jax
     from jax.experimental import topologies
 
-    # What PyTorch means by float32; of bfloat16 it is no question.
-    jax.config.update("jax_default_matmul_precision", "highest" if dtype.itemsize > 2 else None)
     described = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     there = jax.sharding.SingleDeviceSharding(described.devices[0])
     function, arguments, donated = jax_function(name, dtype, training)
@@ -116,9 +116,11 @@ def main() -> None:
     parser.add_argument("--topology", default="v6e:2x2")
     parser.add_argument("--models", type=split, default=list(SIZES))
     parser.add_argument("--modes", type=split, default=["infer", "train"])
-    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--dtype", default="float32", help="or bfloat16")
     given = parser.parse_args()
     dtype = getattr(torch, given.dtype)
+    # One pass of the matrix units for float32, as is JAX's default on TPUs.
+    torch.set_float32_matmul_precision("medium")
     print(f"{given.topology} {given.dtype}: ours, JAX's, ours / JAX's")
     for name in given.models:
         for mode in given.modes:

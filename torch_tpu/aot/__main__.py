@@ -118,11 +118,12 @@ def _compiled(given: argparse.Namespace, more: Sequence[str]):
 def _builder(path: Path):
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
+    path = path.resolve()  # lines are noted, and cached, under the same name from everywhere
     spec = importlib.util.spec_from_file_location(f"torch_tpu_aot_{path.stem}", path)
     if spec is None:
         raise UsageError(f"{path} is not Python: its name does not end in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.resolve().parent))  # files beside it, as for a script
+    sys.path.insert(0, str(path.parent))  # files beside it, as for a script
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     build = getattr(module, "build", None)

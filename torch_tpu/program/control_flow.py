@@ -111,12 +111,12 @@ def _while_loop(lowering, node, condition, body, carried, additional, **_):
 
 
 def _row(x: Value, index: Value) -> Value:
-    starts = [index] + [hlo.constant(0, torch.int64)] * (x.ndim - 1)
+    starts = [index] + [hlo.constant(0, torch.int32)] * (x.ndim - 1)
     return hlo.reshape(hlo.dynamic_slice(x, starts, (1, *x.shape[1:])), x.shape[1:])
 
 
 def _set_row(x: Value, index: Value, row: Value) -> Value:
-    starts = [index] + [hlo.constant(0, torch.int64)] * (x.ndim - 1)
+    starts = [index] + [hlo.constant(0, torch.int32)] * (x.ndim - 1)
     return hlo.dynamic_update_slice(x, hlo.reshape(row, (1, *x.shape[1:])), starts)
 
 
@@ -129,17 +129,17 @@ def _each_row(
     stacked = [hlo.constant(0, dtype, (length, *shape)) for shape, dtype in kinds]
 
     def holds(index, *_):
-        return hlo.compare(index, hlo.constant(length, torch.int64), "LT")
+        return hlo.compare(index, hlo.constant(length, torch.int32), "LT")
 
     def body(index, *values):
         row = index
         if backwards:
-            row = hlo.binary("subtract", hlo.constant(length - 1, torch.int64), index)
+            row = hlo.binary("subtract", hlo.constant(length - 1, torch.int32), index)
         carry, rows = step(row, list(values[:count]))
         rest = [_set_row(x, row, r) for x, r in zip(values[count:], rows, strict=True)]
-        return [hlo.binary("add", index, hlo.constant(1, torch.int64)), *carry, *rest]
+        return [hlo.binary("add", index, hlo.constant(1, torch.int32)), *carry, *rest]
 
-    start = hlo.constant(first, torch.int64)
+    start = hlo.constant(first, torch.int32)
     results = _loop(lowering, holds, body, [start, *carried, *stacked])[1:]
     return results[:count], results[count:]
 
@@ -171,7 +171,7 @@ def _associative_scan(lowering, node, combine, xs, additional):
     length = xs[0].shape[0]
     if length == 0:
         return list(xs)
-    zero = hlo.constant(0, torch.int64)
+    zero = hlo.constant(0, torch.int32)
     first = [_row(x, zero) for x in xs]
 
     def step(index, current):
