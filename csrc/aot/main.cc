@@ -1,4 +1,4 @@
-// The process that compiles for devices that are not attached: `aot_compiler PLUGIN`.
+// The process that compiles for devices that are not attached: `aot_compiler PLUGIN FOLDER`.
 //
 // A TPU compiler ends its process on some programs instead of returning an error, and takes a lock
 // of the machine; so it works here, and whoever asks (torch_tpu/aot/worker.py) outlives it.
@@ -9,13 +9,19 @@
 //   topology NAME OPTIONS               -> JSON of the topology
 //   compile NAME OPTIONS CODE BUILD     -> JSON of the facts, optimised program, executable
 //
+// When nobody can ask any more, because the parent has closed its end or died, the process ends at
+// once, also in the middle of a compilation, and removes FOLDER, where its logs are.
+//
 // OPTIONS are the topology's, a line each: `name=i:4`, `=b:1`, `=l:1,1,1`, `=s:text`. BUILD is a
 // serialized CompileOptionsProto.
+#include <poll.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <sstream>
+#include <thread>
 
 #include "json.h"
 #include "pjrt/topology.h"
@@ -132,6 +138,20 @@ Fields failed(const std::exception& error, int code) {
   return {"error", std::to_string(code), error.what()};
 }
 
+void remove(const std::string& folder) {
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+}
+
+// Ends the process when the other end of stdin is closed.
+void end_with_parent(const std::string& folder) {
+  pollfd input{STDIN_FILENO, 0, 0};  // no events: only that the writers are gone
+  while (poll(&input, 1, -1) < 0 || (input.revents & (POLLHUP | POLLERR)) == 0) {
+  }
+  remove(folder);
+  _exit(0);
+}
+
 int serve(const std::string& plugin, FILE* answers) {
   std::unique_ptr<Compiler> compiler;
   for (Fields request = read_fields(); !request.empty(); request = read_fields()) {
@@ -152,12 +172,15 @@ int serve(const std::string& plugin, FILE* answers) {
 }  // namespace torch_tpu::aot
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: aot_compiler PLUGIN\n";
+  if (argc != 3) {
+    std::cerr << "usage: aot_compiler PLUGIN FOLDER\n";
     return 2;
   }
+  std::thread(torch_tpu::aot::end_with_parent, std::string(argv[2])).detach();
   // What the plugin prints must not get between the answers.
   FILE* answers = fdopen(dup(STDOUT_FILENO), "wb");
   if (answers == nullptr || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return 2;
-  return torch_tpu::aot::serve(argv[1], answers);
+  int status = torch_tpu::aot::serve(argv[1], answers);
+  torch_tpu::aot::remove(argv[2]);
+  return status;
 }

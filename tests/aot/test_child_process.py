@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -110,6 +111,30 @@ def test_a_time_limit_ends_the_child(process):
     with pytest.raises(TimeoutError, match="not done"):
         process.compile("v5e:2x2", {}, ADD, compile_options(), timeout=0.5)
     assert process.topology("v5e:2x2", {})["platform"] == "tpu"
+
+
+@needs_libtpu
+def test_the_child_ends_with_its_parent_and_cleans_up():
+    script = """
+from torch_tpu.aot import worker
+import os, signal
+held = worker.shared()
+held.topology("v5e:2x2", {})
+print(held._process.pid, held._folder, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    child, folder = done.stdout.split()
+    for _ in range(100):
+        if not os.path.exists(folder) and not os.path.exists(f"/proc/{child}/exe"):
+            return
+        time.sleep(0.1)
+    pytest.fail("the child, or its folder, outlived its parent")
+
+
+@needs_libtpu
+def test_v4_shares_a_chip():
+    assert Topology("v4:2x2x1").memory_limit < 17e9
 
 
 @needs_libtpu

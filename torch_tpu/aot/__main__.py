@@ -18,6 +18,7 @@ import inspect
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ import torch
 
 from ..errors import CompilationError, ConfigError, PluginError
 from . import chips, html, report, units
+from .job import Job
 from .topology import EXAMPLES, Topology
 
 _DTYPES = {"bfloat16", "float16", "float32", "float64"}
@@ -67,8 +69,9 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("file", type=Path, help="Python that defines build()")
         command.add_argument("--topology", required=True, help=f"such as {EXAMPLES[-2]}")
         command.add_argument("--timeout", type=float, help="seconds for the compiler")
-        command.add_argument("--html", type=Path, help="also write the report to this file")
-        command.add_argument("--top", type=int, default=10, help="operations to show")
+        if run is _estimate:
+            command.add_argument("--html", type=Path, help="also write the report to this file")
+            command.add_argument("--top", type=int, default=10, help="operations to show")
         command.set_defaults(run=run)
     listing = commands.add_parser("topologies", help="names, devices and published figures")
     listing.set_defaults(run=_topologies)
@@ -76,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _estimate(given: argparse.Namespace, more: Sequence[str]) -> int:
+    if given.html and not given.html.resolve().parent.is_dir():
+        raise UsageError(f"--html: there is no folder {given.html.resolve().parent}")
     executable = _compiled(given, more)
     print(report.screen(executable, colour=sys.stdout.isatty(), top=given.top), end="")
     if given.html:
@@ -109,7 +114,15 @@ def _compiled(given: argparse.Namespace, more: Sequence[str]):
 
     topology = Topology(given.topology)
     build = _builder(given.file)
-    job = build(topology, **_options(build, more))
+    options = _options(build, more)
+    try:
+        job = build(topology, **options)
+    except (TypeError, ValueError) as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{frame.filename}:{frame.lineno}"
+        raise UsageError(f"build() raised {type(error).__name__} at {place}: {error}") from error
+    if not isinstance(job, Job):
+        raise UsageError(f"build() returned a {type(job).__name__}, not a torch_tpu.aot.Job")
     with _Progress(f"compiling {job.name or given.file.stem} for {topology.name}"):
         name = job.name or given.file.stem
         return compile_for(job, topology=topology, name=name, timeout=given.timeout)

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -42,6 +43,7 @@ from .state import Optimizer, found, replaced, swapped
 from .tracing import Notes
 
 DEVICE = torch.device("tpu", 0)
+_tracing = threading.RLock()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,11 +140,15 @@ def capture(
         target = _interpreted(target)
     if not callable(target):
         raise TypeError(f"a function, nn.Module or ExportedProgram is captured, not {target!r}")
-    program = _Program(target, tuple(example_args), dict(example_kwargs or {}))
-    table = _table(in_shardings, program)
-    if table and mesh is None:
-        raise ValueError("in_shardings= without mesh=: over which devices?")
-    return program.captured(table, mesh)
+    if isinstance(example_args, torch.Tensor):
+        raise TypeError("example_args is a sequence of arguments: write (x,) for one tensor")
+    # Tracing changes modules and settings of the process until it is done: one thread at a time.
+    with _tracing:
+        program = _Program(target, tuple(example_args), dict(example_kwargs or {}))
+        table = _table(in_shardings, program)
+        if table and mesh is None:
+            raise ValueError("in_shardings= without mesh=: over which devices?")
+        return program.captured(table, mesh)
 
 
 def _interpreted(exported: torch.export.ExportedProgram) -> nn.Module:
@@ -184,7 +190,7 @@ class _Program:
 
     def __init__(self, target: Callable, args: tuple, kwargs: dict):
         self.target, self.args, self.kwargs = target, args, kwargs
-        self.modules, self.optimizers = found(target)
+        self.modules, self.optimizers = found((target, args, kwargs))
         self.mode = FakeTensorMode(allow_non_fake_inputs=False)
         self.slots: list[_Slot] = []
         self._of: dict[int, _Slot] = {}  # id of a tensor → its slot
@@ -293,7 +299,22 @@ class _Program:
         traced, out_spec, kinds = self._traced(notes, shardings, mesh)
         count = sum(1 for _, _, value in kinds if value is _TENSOR)
         mutated = rewrite.clean(traced, count)
+        shardings, mutated = self._drop_unread(traced.graph, shardings, mutated)
         return _lowered(self, traced, mutated, kinds, out_spec, shardings, notes.flops, mesh)
+
+    def _drop_unread(self, fx: torch.fx.Graph, shardings: Sequence, mutated: Sequence[int]):
+        """Leaves out weights that the program refers to and does not use; returns shardings and
+        mutations of the others."""
+        inputs = [node for node in fx.nodes if node.op == "placeholder"]
+        kept = [
+            i
+            for i, (node, slot) in enumerate(zip(inputs, self.slots, strict=True))
+            if slot.kind == "input" or node.users or i in mutated
+        ]
+        for i in set(range(len(inputs))) - set(kept):
+            fx.erase_node(inputs[i])
+        self.slots = [self.slots[i] for i in kept]
+        return [shardings[i] for i in kept], [kept.index(i) for i in mutated]
 
     def _module_names(self) -> dict[nn.Module, str]:
         return {
@@ -326,6 +347,7 @@ class _Program:
                 with torch.enable_grad():
                     outputs, last = self._called(values, shardings)
                 leaves, returned["spec"] = pytree.tree_flatten(outputs)
+                _check_outputs(leaves)
                 gradients = self._gradients(values)
                 named = [("output", f"output.{i}", x) for i, x in enumerate(leaves)] + gradients
                 tensors = [x for _, _, x in named if isinstance(x, torch.Tensor)]
@@ -346,6 +368,14 @@ class _Program:
                 f"{error.func} in {notes.last.module or 'the program'} ({notes.last.line}) gives "
                 "Python something that depends on data, and a program compiled ahead of time has "
                 "none; use tensor operators such as torch.where there"
+            ) from error
+        except AssertionError as error:
+            if "convert all Tensors to FakeTensors" not in str(error):
+                raise
+            raise ValueError(
+                f"a tensor used by {notes.last.operator} ({notes.last.line}) or by what follows is "
+                "no argument of the program, and no parameter or buffer of a module that it refers "
+                "to: pass it, or register it as a buffer"
             ) from error
         return traced, returned["spec"], returned["kinds"]
 
@@ -422,6 +452,16 @@ def _leaf_names(name: str, argument) -> list[str]:
         name + path.replace("['", ".").replace("']", "").replace("[", ".").replace("]", "")
         for path in paths
     ]
+
+
+def _check_outputs(leaves: Sequence) -> None:
+    for leaf in leaves:
+        if not isinstance(leaf, (torch.Tensor, bool, int, float, complex, str, type(None))):
+            raise TypeError(
+                f"the program returns a {type(leaf).__qualname__}, in which tensors would not be "
+                "found: return tensors in tuples, lists and dicts, or make the class known to "
+                "torch.utils._pytree.register_pytree_node"
+            )
 
 
 def _laid_out(gradient: torch.Tensor, layout: str) -> torch.Tensor:

@@ -54,6 +54,8 @@ def compile(
     topology = as_topology(topology)
     job = target if isinstance(target, Job) else None
     if job is not None:
+        if example_args or example_kwargs or in_shardings is not None or mesh is not None:
+            raise TypeError("a Job has its arguments, shardings and mesh: give it alone")
         captured, name, options = (
             job.captured(),
             name or job.name,
@@ -88,13 +90,13 @@ def compile_text(
     text: str, topology: Topology, build: bytes, name: str, timeout: float | None = None
 ) -> tuple[dict, bytes, bytes]:
     """(facts, optimised program, executable) of StableHLO text; from the cache if it is there."""
-    disk = cache.levels().disk
-    if disk is None:
+    outside = cache.levels()
+    if outside.disk is None:
         return topology.compile(text, build, timeout)
     facts = _made_for(topology)
     key = cache.file_key(cache.content_key(text, build), facts)
-    with disk.building(key):
-        data = disk.read(key)
+    with outside.disk.building(key):
+        data = outside.read(outside.disk, key)
         if data is not None:
             try:
                 return _unpacked(entry.decode(data, key).executable)
@@ -105,7 +107,7 @@ def compile_text(
         took = (time.perf_counter() - start) * 1e3
         made_for = {"devices": f"{topology.name} (not attached)", "machine": ""}
         kept = entry.Entry(key, _packed(*results), name, took, time.time(), made_for)
-        cache.levels().write_disk(key, kept.encode())
+        outside.write_disk(key, kept.encode())
         return results
 
 

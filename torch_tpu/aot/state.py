@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dis
 import functools
+import itertools
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -18,51 +21,70 @@ from torch import nn
 Optimizer = torch.optim.Optimizer
 
 
-def _referred(target: Callable) -> Iterator[tuple[str, object]]:
-    """Objects that a callable refers to, by name: of its closure, globals and attributes."""
-    if isinstance(target, (nn.Module, Optimizer)):
-        yield "", target
-    elif isinstance(target, functools.partial):
-        yield from _referred(target.func)
-        yield from ((f"args.{i}", value) for i, value in enumerate(target.args))
-        yield from target.keywords.items()
-    elif isinstance(target, types.MethodType):
-        yield from _referred(target.__self__)
-        yield from _referred(target.__func__)
-    elif isinstance(target, types.FunctionType):
-        code = target.__code__
-        for name, cell in zip(code.co_freevars, target.__closure__ or (), strict=True):
+def _referred(value: object) -> Iterator[tuple[str, object]]:
+    """Objects that a callable, a container or a user's object refers to, by name."""
+    if isinstance(value, functools.partial):
+        yield "", value.func
+        yield from ((f"args.{i}", item) for i, item in enumerate(value.args))
+        yield from value.keywords.items()
+    elif isinstance(value, types.MethodType):
+        yield "", value.__self__
+        yield "", value.__func__
+    elif isinstance(value, types.FunctionType):
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # a name that is not bound yet
                 yield name, cell.cell_contents
-        known = target.__globals__
-        yield from ((name, known[name]) for name in code.co_names if name in known)
-    elif not isinstance(target, type):
-        yield from getattr(target, "__dict__", {}).items()
+        known = value.__globals__
+        yield from ((name, known[name]) for name in _globals(value.__code__) if name in known)
+    elif isinstance(value, (list, tuple)):
+        yield from ((str(i), item) for i, item in enumerate(value))
+    elif isinstance(value, Mapping):
+        yield from ((str(key), item) for key, item in value.items())
+    elif not _is_library(value):
+        yield from getattr(value, "__dict__", {}).items()
 
 
-def found(target: Callable) -> tuple[dict[str, nn.Module], list[Optimizer]]:
-    """Modules by name and optimizers, also those that functions it calls refer to."""
-    modules, optimizers = {}, []
-    seen, queue = set(), collections.deque([("", target)])
+def _globals(code: types.CodeType) -> Iterator[str]:
+    """Names of globals that code reads, also within functions that it makes."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _globals(constant)
+
+
+def found(target: object) -> tuple[dict[str, nn.Module], list[Optimizer]]:
+    """Modules by name and optimizers that an object refers to, however indirectly."""
+    modules: dict[str, nn.Module] = {}
+    optimizers: list[Optimizer] = []
+    kept, seen = [], set()  # kept alive, so that no id comes twice
+    queue = collections.deque([("", target)])
     while queue:
         name, value = queue.popleft()
         if id(value) in seen:
             continue
         seen.add(id(value))
+        kept.append(value)
         if isinstance(value, nn.Module):
-            modules[name] = value
+            modules[_free(name, modules)] = value
         elif isinstance(value, Optimizer):
             optimizers.append(value)
-        elif isinstance(value, (list, tuple)):
-            queue.extend((f"{name}.{i}", item) for i, item in enumerate(value))
-        elif callable(value) and not _is_library(value):
-            queue.extend(_referred(value))
+        elif not isinstance(value, (type, types.ModuleType, torch.Tensor, str, bytes)):
+            inner = _referred(value)
+            queue.extend((f"{name}.{part}".strip("."), item) for part, item in inner)
     return modules, optimizers
 
 
-def _is_library(value) -> bool:
-    package = (getattr(value, "__module__", None) or "").partition(".")[0]
-    return package in ("torch", "builtins", "functools") or isinstance(value, type)
+def _free(name: str, taken: Mapping) -> str:
+    names = itertools.chain([name], (f"{name}_{i}" for i in itertools.count(2)))
+    return next(candidate for candidate in names if candidate not in taken)
+
+
+def _is_library(value: object) -> bool:
+    """Whether an object is of a library's class: such do not lead to the user's modules."""
+    package = type(value).__module__.partition(".")[0]
+    return package in ("torch", "numpy") or package in sys.stdlib_module_names - {"__main__"}
 
 
 @contextlib.contextmanager

@@ -80,7 +80,10 @@ class Topology:
     @property
     def memory_limit(self) -> int:
         """Bytes of HBM that a program may use on one device, by libtpu."""
-        return self._described["attributes"]["device_memory_bytes_limit"]
+        stated = self._described["attributes"]["device_memory_bytes_limit"]
+        # On v4 that is of a chip, whose two devices have half each: libtpu refuses more.
+        chip = chips.CHIPS.get(self.kind)
+        return stated // chip.devices if chip and stated > 1.5 * chip.hbm_bytes else stated
 
     @property
     def compiler(self) -> str:

@@ -128,7 +128,7 @@ class Worker:
         environment = config.child_environment({**_SETTINGS, "TPU_LOG_DIR": self._folder})
         with open(Path(self._folder, "output"), "wb") as output:
             self._process = subprocess.Popen(
-                [PROGRAM, library],
+                [PROGRAM, library, self._folder],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

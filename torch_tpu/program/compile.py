@@ -37,6 +37,9 @@ def _override(value: bool | int | str) -> bytes:
         return _field(_BOOL, int(value))
     if isinstance(value, int):
         return _field(_INT, value)
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise TypeError(f"a compiler option is a bool, an int or a str, not a {kind}: {value!r}")
     return _field(_STRING, value.encode())
 
 
