@@ -138,21 +138,17 @@ Fields failed(const std::exception& error, int code) {
   return {"error", std::to_string(code), error.what()};
 }
 
-void remove(const std::string& folder) {
-  std::error_code ignored;
-  std::filesystem::remove_all(folder, ignored);
-}
-
 // Ends the process when the other end of stdin is closed.
 void end_with_parent(const std::string& folder) {
   pollfd input{STDIN_FILENO, 0, 0};  // no events: only that the writers are gone
   while (poll(&input, 1, -1) < 0 || (input.revents & (POLLHUP | POLLERR)) == 0) {
   }
-  remove(folder);
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
   _exit(0);
 }
 
-int serve(const std::string& plugin, FILE* answers) {
+void serve(const std::string& plugin, FILE* answers) {
   std::unique_ptr<Compiler> compiler;
   for (Fields request = read_fields(); !request.empty(); request = read_fields()) {
     try {
@@ -164,7 +160,6 @@ int serve(const std::string& plugin, FILE* answers) {
       write_fields(answers, failed(error, 2));
     }
   }
-  return 0;
 }
 
 }  // namespace
@@ -176,11 +171,10 @@ int main(int argc, char** argv) {
     std::cerr << "usage: aot_compiler PLUGIN FOLDER\n";
     return 2;
   }
-  std::thread(torch_tpu::aot::end_with_parent, std::string(argv[2])).detach();
   // What the plugin prints must not get between the answers.
   FILE* answers = fdopen(dup(STDOUT_FILENO), "wb");
   if (answers == nullptr || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) return 2;
-  int status = torch_tpu::aot::serve(argv[1], answers);
-  torch_tpu::aot::remove(argv[2]);
-  return status;
+  std::thread parent(torch_tpu::aot::end_with_parent, std::string(argv[2]));
+  torch_tpu::aot::serve(argv[1], answers);
+  parent.join();  // the end of the requests is the end of the process
 }

@@ -129,7 +129,8 @@ os.kill(os.getpid(), signal.SIGKILL)
         if not os.path.exists(folder) and not os.path.exists(f"/proc/{child}/exe"):
             return
         time.sleep(0.1)
-    pytest.fail("the child, or its folder, outlived its parent")
+    left = os.path.exists(folder), os.path.exists(f"/proc/{child}/exe")
+    pytest.fail(f"the child, or its folder, outlived its parent: {left}")
 
 
 @needs_libtpu
