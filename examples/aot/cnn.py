@@ -2,8 +2,9 @@
 
     python -m torch_tpu.aot estimate examples/aot/cnn.py --topology v6e:2x2
 
-libtpu 0.0.42.1 ends on larger images for v6e and TPU7x (a failed check of its own in fusion_util.cc,
-with 16 or 128 images of 64 x 64 and 32 of 224 x 224); for v5e 16 of 64 x 64 compile.
+libtpu 0.0.42.1 ends on larger images for v6e and TPU7x (a failed check of its own in
+fusion_util.cc, with 16 or 128 images of 64 x 64 and 32 of 224 x 224). For v5e, 16 of 64 x 64
+compile.
 """
 
 from __future__ import annotations
