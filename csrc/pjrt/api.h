@@ -81,3 +81,17 @@ class TORCH_TPU_API PluginApi {
   name.struct_size = Type##_STRUCT_SIZE
 // Calls one PJRT function through the door.
 #define PJRT_CALL(api, function, args) (api).call(&PJRT_Api::function, #function, args)
+
+namespace torch_tpu::pjrt {
+
+// A view of StableHLO (MLIR text or bytecode), which must live as long as it.
+inline PJRT_Program mlir_program(const std::string& code) {
+  PJRT_ARGS(PJRT_Program, program);
+  program.code = const_cast<char*>(code.data());
+  program.code_size = code.size();
+  program.format = "mlir";
+  program.format_size = 4;
+  return program;
+}
+
+}  // namespace torch_tpu::pjrt

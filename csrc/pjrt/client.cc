@@ -177,11 +177,7 @@ BufferRef Client::from_host(const void* data, ElementType type, std::span<const 
 }
 
 std::unique_ptr<Executable> Client::compile(const std::string& code, const std::string& options) {
-  PJRT_ARGS(PJRT_Program, program);
-  program.code = const_cast<char*>(code.data());
-  program.code_size = code.size();
-  program.format = "mlir";
-  program.format_size = 4;
+  PJRT_Program program = mlir_program(code);
   PJRT_ARGS(PJRT_Client_Compile_Args, args);
   args.client = client_;
   args.program = &program;

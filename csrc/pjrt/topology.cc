@@ -138,11 +138,7 @@ Options Topology::attributes() const {
 
 std::unique_ptr<Compiled> Topology::compile(const std::string& code,
                                             const std::string& options) const {
-  PJRT_ARGS(PJRT_Program, program);
-  program.code = const_cast<char*>(code.data());
-  program.code_size = code.size();
-  program.format = "mlir";
-  program.format_size = 4;
+  PJRT_Program program = mlir_program(code);
   PJRT_ARGS(PJRT_Compile_Args, args);
   args.topology = raw_;
   args.program = &program;

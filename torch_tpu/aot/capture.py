@@ -28,6 +28,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTens
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from ..export import signature
 from ..export.signature import GENERATOR, Leaf
 from ..lowering import registry
 from ..lowering.builder import Builder, building
@@ -47,34 +48,23 @@ _tracing = threading.RLock()
 
 
 @dataclasses.dataclass(frozen=True)
-class Parameter:
+class Parameter(signature.Parameter):
     """A parameter of the module.
 
-    ``kind`` is "parameter", "buffer", "optimizer" (its state), "input" or "generator" (the state of
-    the random numbers, always the last one). ``sharding`` is XLA's, None on one device.
+    ``kind`` may also be "optimizer", for its state. ``sharding`` is XLA's, None on one device.
     """
 
-    name: str
-    kind: str
-    shape: tuple[int, ...]
-    dtype: torch.dtype
     sharding: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
+class Result(signature.Result):
     """A result of the module.
 
-    ``kind`` is "output", "gradient" (what is left in ``.grad`` of a parameter) or "mutation": the
-    new value of parameter number ``mutates``, whose memory it takes over.
+    ``kind`` may also be "gradient": what is left in ``.grad`` of a parameter. A "mutation" takes
+    over the memory of parameter number ``mutates``.
     """
 
-    name: str
-    kind: str
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    strides: tuple[int, ...]
-    mutates: int | None = None
     sharding: str | None = None
 
 

@@ -130,10 +130,6 @@ class _Finder:
         )
 
 
-def total_bytes(collectives: Sequence[Collective]) -> int:
-    return sum(one.bytes * one.executions for one in collectives)
-
-
 def summary(collectives: Sequence[Collective]) -> list[tuple[str, int, int, float]]:
     """(kind, executions, bytes, seconds) of each kind, the longest first."""
     rows = {}

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch_tpu import __version__
 
-from ..errors import CompilationError
+from .. import config
 from ..program import cache, entry, identity
 from ..program.compile import compile_options
 from . import worker
@@ -119,8 +119,8 @@ def _made_for(topology: Topology) -> dict:
         "topology": topology.name,
         "options": {k: str(v) for k, v in topology.options.items()},
         "version": topology.compiler,
-        "plugin": identity.file_digest(worker.libtpu_path(), cache.config.cache_directory()),
-        "flags": dict(cache.config.compiler_flags()),
+        "plugin": identity.file_digest(worker.libtpu_path(), config.cache_directory()),
+        "flags": dict(config.compiler_flags()),
     }
 
 
@@ -135,6 +135,3 @@ def _unpacked(data: bytes) -> tuple[dict, bytes, bytes]:
     if len(head) < first + second:
         raise ValueError("too short")
     return json.loads(head[:first]), head[first : first + second], head[first + second :]
-
-
-__all__ = ["CompilationError", "compile", "compile_captured", "compile_text"]

@@ -258,7 +258,6 @@ class Computation:
     def __init__(self, message: Message, order: dict[int, list[int]], frames: list[str]):
         self.name = message.string(1)
         self.id = message.integer(5)
-        self.is_fusion = bool(message.integer(7))
         unordered = [Instruction(one, frames) for one in message.messages(2)]
         self.by_id = {one.id: one for one in unordered}
         ids = order.get(self.id)
@@ -319,6 +318,11 @@ class HloModule:
 
     def called(self, instruction: Instruction) -> list[Computation]:
         return [self.computations[i] for i in instruction.called]
+
+    def loop(self, instruction: Instruction) -> tuple[Computation, Computation]:
+        """(body, condition) of a while instruction, told apart by the condition's result."""
+        first, second = self.called(instruction)
+        return (second, first) if first.root.shape.dtype == "pred" else (first, second)
 
     def __repr__(self) -> str:
         return f"<HloModule {self.name}, {len(self.computations)} computations>"

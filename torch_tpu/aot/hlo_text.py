@@ -70,9 +70,7 @@ def _attributes(module: HloModule, one: Instruction) -> list[str]:
     if one.opcode == "fusion":
         found = [f"kind={one.fusion_kind}", f"calls={called[0]}"]
     elif one.opcode == "while":
-        first, second = module.called(one)
-        swapped = first.root.shape.dtype == "pred"
-        body, condition = (second, first) if swapped else (first, second)
+        body, condition = module.loop(one)
         found = [f"condition=%{condition.name}", f"body=%{body.name}"]
     elif one.opcode == "conditional":
         found = [f"branch_computations={{{', '.join(called)}}}"]

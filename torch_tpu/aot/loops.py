@@ -29,10 +29,7 @@ class Loop:
 
     def __init__(self, module: HloModule, holder: Computation, instruction: Instruction):
         self.module, self.holder, self.instruction = module, holder, instruction
-        first, second = module.called(instruction)
-        # In the order body, condition; told apart by the condition's result.
-        swapped = first.root.shape.dtype == "pred"
-        self.body, self.condition = (second, first) if swapped else (first, second)
+        self.body, self.condition = module.loop(instruction)
 
     @functools.cached_property
     def trips(self) -> int | None:

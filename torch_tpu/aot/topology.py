@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Sequence
 
 from . import chips, worker
 
@@ -103,8 +102,3 @@ class Topology:
 
 def as_topology(topology: str | Topology) -> Topology:
     return topology if isinstance(topology, Topology) else Topology(topology)
-
-
-def coordinates(devices: Sequence[Device]) -> list[tuple[int, ...]]:
-    """Chip coordinates of devices, with the core as the last number."""
-    return [(*device.coords, device.core) for device in devices]

@@ -8,6 +8,7 @@ becomes of it, is in `target.py`.
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Iterable
@@ -137,8 +138,4 @@ def answer(job: dict) -> dict:
     return compiled(job["compile"], topology, job["text"], options, job["limit"])
 
 
-_topologies: dict[str, Topology] = {}
-
-
-def _topology(name: str) -> Topology:
-    return _topologies.setdefault(name, Topology(name))
+_topology = functools.cache(Topology)

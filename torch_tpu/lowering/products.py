@@ -34,8 +34,8 @@ def dot_general(
     if _written_out(dtype or a.dtype):
         pairs = (contract_a, contract_b), (batch_a, batch_b)
         return _sum_of_products(a, b, *pairs, dtype or a.dtype)
-    free_a = [s for i, s in enumerate(a.shape) if i not in (*contract_a, *batch_a)]
-    free_b = [s for i, s in enumerate(b.shape) if i not in (*contract_b, *batch_b)]
+    free_a = [a.shape[i] for i in _free(a, contract_a, batch_a)]
+    free_b = [b.shape[i] for i in _free(b, contract_b, batch_b)]
     shape = [a.shape[i] for i in batch_a] + free_a + free_b
     numbers = (
         f"#stablehlo.dot<lhs_batching_dimensions = {batch_a}, "
